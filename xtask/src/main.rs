@@ -15,6 +15,7 @@ mod background;
 mod bench;
 mod checks;
 mod conformance;
+mod imports;
 mod instructions;
 mod mutate;
 mod needs;

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: checks that no linter knows, over every file that git tracks or would track.
 //!
-//! Four checks: patterns that must not occur ([`PATTERNS`]), links in Markdown, decision records, and
-//! the dependencies between crates ([`EDGES`]). clippy and rustfmt check the rest of the style.
+//! Five checks: patterns that must not occur ([`PATTERNS`]), links in Markdown, decision records, the
+//! dependencies between crates ([`EDGES`]), and those between folders of a crate ([`imports`]). clippy and rustfmt check the rest of the style.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{needs, workspace};
+use crate::{imports, needs, workspace};
 
 /// A regular expression, the ending of the files it must not match in, and the reason.
 const PATTERNS: &[(&str, &str, &str)] = &[
@@ -88,6 +88,7 @@ pub(crate) fn run() -> Result<()> {
     let files = files()?;
     let mut findings = records(&files);
     findings.extend(edges(&workspace::metadata()?));
+    findings.extend(imports::findings(&files));
     for (path, text) in &files {
         findings.extend(patterns(path, text)?);
         findings.extend(links(path, text));

@@ -176,7 +176,7 @@ fn service(
     let lower = disk.into_iter().chain(shared_tiers).collect();
     let observer = Arc::new(LoggingObserver::new(metrics.clone(), shared.to_vec()));
     let engine = match cluster::of(config, shared) {
-        Some(cluster) => Engine::clustered(limits, (clock.clone(), observer), lower, cluster),
+        Some(cluster) => Engine::clustered(limits, clock.clone(), observer, lower, cluster),
         None => Engine::with_tiers(limits, clock.clone(), observer, lower),
     };
     let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));

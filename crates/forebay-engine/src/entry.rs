@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod in_flight;
+pub(crate) mod select;
 
 use std::any::Any;
 use std::fmt;
@@ -9,13 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use forebay_core::judge::plain_until;
-use forebay_core::{Meta, Position, PurgeState, Timestamp};
+use forebay_core::judge::{NoDice, plain_until};
+use forebay_core::{Demand, Lifetime, Meta, Position, PurgeState, Timestamp, Verdict, judge};
 
-use crate::entry::body::Body;
-
-/// What stands on the heap in front of what is shared: two counts.
-pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
+use body::{ARC_OVERHEAD, Body};
 
 /// What an entry costs beside its bytes: the entry, its slot in the store and the store's index.
 const OVERHEAD: usize = size_of::<Entry>() + ARC_OVERHEAD + SLOT_OVERHEAD;
@@ -54,6 +52,15 @@ impl Entry {
     pub fn new(meta: Meta, head: Head, body: Body) -> Self {
         let (plain_until, used) = (plain_until(&meta), AtomicU32::new(0));
         Self { plain_until, meta, head, body, flight: 0, softened: false, used }
+    }
+
+    /// Copies the entry as one that is stale from `now` on, after a soft purge of its key.
+    pub(crate) fn softened_at(&self, now: Timestamp) -> Self {
+        let lifetime = self.meta.lifetime();
+        let fresh = lifetime.fresh.min(self.meta.age(now));
+        let mut meta = self.meta.clone();
+        meta.set_lifetime(Lifetime { fresh, ..lifetime });
+        self.with_meta(meta).softened()
     }
 
     /// The same entry, after a purge of its key has made it stale.
@@ -119,6 +126,13 @@ impl Entry {
         let Self { flight, softened, .. } = *self;
         Self { plain_until: until, meta, head, body, flight, used, softened }
     }
+}
+
+/// Returns `true` if an entry with this metadata may be given to a caller with this demand that has
+/// waited for it.
+pub(crate) fn suits(meta: &Meta, state: PurgeState, demand: &Demand, now: Timestamp) -> bool {
+    let verdict = judge(meta, demand, state, now, &mut NoDice);
+    matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }
 
 /// Door-specific bytes (HTTP: status and fields) and their ready-made form.
@@ -258,8 +272,6 @@ impl fmt::Debug for Head {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::Lifetime;
-
     use super::*;
 
     #[test]

@@ -18,21 +18,21 @@ use futures_util::{FutureExt, StreamExt, stream};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::entry::body::gather::{Gathered, gather_ready};
-use crate::entry::body::{Body, BrokenBody, Flow, PieceStream};
+use crate::entry::body::{Body, BrokenBody, Content, Flow, PieceStream};
 use crate::entry::in_flight::Charged;
+use crate::entry::select::{Credentials, selection};
+use crate::entry::suits;
 use crate::entry::{Entry, Head};
 use crate::fill::cluster_lease::{Asking, Claimed, Right, Seen};
-use crate::fill::lower_lookup::{
-    Brought, BroughtBody, Depth, Ended, Family, Purpose, Sought, Walk, Walked,
-};
+use crate::fill::lower_lookup::{Brought, BroughtBody, Depth, Ended, Family, Sought, Walk, Walked};
 use crate::fill::store::Storing;
-use crate::flight::load::{Company, Load, LoadError, Loaded, Passed, Source};
+use crate::flight::load::{Company, Load, LoadError, Loaded, Passed};
 use crate::flight::pass_markers::Marked;
 use crate::flight::recent_failures::RecentFailures;
+use crate::flight::via::Via;
 use crate::flight::{Landed, Seat};
-use crate::lookup::{Ask, Coalesce, Credentials, Via, Wanting, selection, suits};
 use crate::runtime::clock::ThreadDice;
 use crate::runtime::event::Event;
 use crate::tiers::lease::Outcome;
@@ -60,7 +60,7 @@ pub(crate) enum Told<L> {
 /// What may be kept of what a load brings, and what may come before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
-    store: bool,
+    pub(crate) store: bool,
     pub(crate) credentials: Credentials,
     /// What to look for in lower tiers, if at all.
     pub(crate) sought: Option<Sought>,
@@ -71,20 +71,6 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    pub(crate) fn of(ask: &Ask<'_>, wanting: &Wanting) -> Self {
-        let store = !ask.demand.no_store;
-        let yields = ask.coalesce != Coalesce::Nowhere && wanting.why() != Why::Partial;
-        let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
-        let (credentials, asking) = (ask.credentials, Asking::of(ask));
-        Self { store, credentials, sought: store.then_some(sought), asking, yields }
-    }
-
-    /// A refresh is for everybody, whatever its caller demands.
-    pub(crate) fn refreshing(ask: &Ask<'_>, wanting: &Wanting) -> Self {
-        let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
-        Self { sought: Some(sought), ..Self::of(ask, wanting) }
-    }
-
     /// Of who goes alone.
     pub(crate) fn alone(self) -> Self {
         Self { asking: self.asking.alone(), ..self }
@@ -176,7 +162,9 @@ impl Engine {
         match &keep.sought {
             Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
                 // What was purged by now, others may have purged before anybody asked for it.
-                self.first_word().await;
+                if let Some(joined) = &self.joined {
+                    joined.first_report(self.clock.now()).await;
+                }
                 if self.joined.is_some() && seat.is_cut() {
                     return (Walked::Nothing, Ended::default());
                 }
@@ -184,8 +172,8 @@ impl Engine {
                 let deadline = Deadline::within(self.lower.walk_budget(primary));
                 let asks =
                     keep.asking != Asking::Alone && !load.only_looks() && !load.reads_together();
-                let joined = self.joined.as_ref().filter(|_| asks);
-                Walk::new((self, seat), load, sought, deadline).asking(joined).down(prior).await
+                let leases = self.joined.as_ref().filter(|_| asks).map(|joined| &*joined.leases);
+                Walk::new((self, seat), load, sought, deadline).asking(leases).down(prior).await
             }
             _ => (Walked::Nothing, Ended::default()),
         }
@@ -247,10 +235,11 @@ impl<L: Load> Landing<L> {
 
     async fn load(mut self, prior: Option<Arc<Entry>>) {
         let engine = self.engine.clone();
-        match engine.room_for_load(self.seat.flight().key().borrowed()).await {
-            Ok(room) => self.room = Some(room),
-            Err(error) => {
-                self.land_error(error);
+        let key = self.seat.flight().key().borrowed();
+        match engine.memory.in_flight().admit_load(key, &*engine.observer).await {
+            Some(room) => self.room = Some(room),
+            None => {
+                self.land_error(LoadError::Overloaded("there is no room for another body"));
                 return self.give_back(Outcome::Abandoned).await;
             }
         }
@@ -431,7 +420,7 @@ impl<L: Load> Landing<L> {
         let mut meta = Meta::new(self.engine.clock.now(), lifetime);
         meta.presence = Presence::Absent;
         let meta = self.complete(meta, (departed, None));
-        self.land_entry(meta, Head::default(), Source::Whole(Bytes::new())).await;
+        self.land_entry(meta, Head::default(), Content::Whole(Bytes::new())).await;
     }
 
     async fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
@@ -446,7 +435,7 @@ impl<L: Load> Landing<L> {
         self.write_on(&entry, storing).await;
     }
 
-    async fn land_entry(&mut self, meta: Meta, head: Head, source: Source) {
+    async fn land_entry(&mut self, meta: Meta, head: Head, source: Content) {
         if !self.keep.store {
             self.seat.land(Landed::Private);
             let entry = alone(meta, head, source).await;
@@ -508,7 +497,7 @@ impl<L: Load> Landing<L> {
     }
 
     fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
-        let (writer, flow) = Flow::new(&self.engine.in_flight, u64::MAX);
+        let (writer, flow) = Flow::new(self.engine.memory.in_flight(), u64::MAX);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
         writer.push(first);
         writer.fail(broken);
@@ -523,7 +512,7 @@ impl<L: Load> Landing<L> {
         let engine = self.engine.clone();
         let kept_max = engine.memory.object_max(meta.presence);
         let too_large = self.announced.is_some_and(|announced| announced > kept_max);
-        let (mut writer, flow) = Flow::new(&engine.in_flight, kept_max);
+        let (mut writer, flow) = Flow::new(engine.memory.in_flight(), kept_max);
         writer.expect(self.announced);
         let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
         self.name_variants(&entry);
@@ -566,7 +555,7 @@ impl<L: Load> Landing<L> {
     fn settle_marker(&self, meta: &Meta) {
         let now = self.engine.clock.now();
         let primary = self.seat.flight().primary().borrowed();
-        if suits((meta, PurgeState::Valid), &Demand::default(), now) {
+        if suits(meta, PurgeState::Valid, &Demand::default(), now) {
             self.engine.passes[self.keep.credentials as usize].clear(primary);
         } else {
             self.mark((Marked::Unfresh, now), UNFRESH_REMEMBER);
@@ -587,7 +576,7 @@ impl<L: Load> Landing<L> {
 
 /// What is there of it already is taken at once: a source that has given all it has is free for
 /// others, however slow the one is whom its answer is for.
-async fn alone(meta: Meta, head: Head, source: Source) -> Entry {
+async fn alone(meta: Meta, head: Head, source: Content) -> Entry {
     let body = match gather_ready(source).await {
         Gathered::Whole(bytes) => Body::whole(bytes),
         Gathered::Broken(first, broken) => {

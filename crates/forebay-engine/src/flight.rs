@@ -26,6 +26,7 @@ pub(crate) mod load;
 pub(crate) mod pass_markers;
 mod purging;
 pub(crate) mod recent_failures;
+pub(crate) mod via;
 
 use purging::UnderPurge;
 

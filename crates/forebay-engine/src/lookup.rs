@@ -14,16 +14,17 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use forebay_core::judge::NoDice;
 use forebay_core::key::Name;
 use forebay_core::{
-    Demand, Key, KeyRef, Meta, OriginFailure, PurgeState, Stale, Timestamp, Vary, Verdict, Why,
+    Demand, Key, KeyRef, OriginFailure, Position, PurgeState, Stale, Timestamp, Verdict, Why,
     judge, key, may_fall_back,
 };
 
-use crate::Engine;
-use crate::entry::Entry;
-use crate::flight::load::{Load, LoadError, Select, selected};
+use crate::engine::Engine;
+use crate::entry::select::{Credentials, Select, flight_key, selection};
+use crate::entry::{Entry, suits};
+use crate::flight::pass_markers::Marked;
+use crate::flight::via::Via;
 use crate::memory::Found;
 use crate::runtime::clock::ThreadDice;
 
@@ -70,14 +71,15 @@ impl Coalesce {
     }
 }
 
-/// Whether a request carried something that may make its answer personal. One private answer to
-/// somebody must not keep anonymous callers from sharing theirs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credentials {
-    /// Nobody in particular asks.
-    Anonymous,
-    /// The request carries credentials.
-    Presented,
+/// The moment when a caller came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The flight that had departed last.
+    pub(crate) newest: u64,
+    /// Where the log of purges stood.
+    pub(crate) position: Position,
+    /// The time.
+    pub(crate) at: Timestamp,
 }
 
 /// What a look found.
@@ -188,48 +190,7 @@ pub struct Obtained {
     pub why: Option<Why>,
 }
 
-/// How an answer came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// It was at hand, and fresh or stale within what the caller accepts.
-    Hit,
-    /// It was at hand, and is being refreshed behind this answer.
-    Refreshing,
-    /// It was not in memory, but in this lower tier.
-    Tier(&'static str),
-    /// Another instance has loaded it meanwhile.
-    Elsewhere,
-    /// This caller's load brought it.
-    Led {
-        /// Whether it is kept.
-        stored: bool,
-        /// Whether the origin said that what was stored is still good.
-        unchanged: bool,
-    },
-    /// Somebody else's load brought it.
-    Followed,
-    /// It was loaded for this caller alone.
-    Passed,
-    /// The load failed, and this was at hand.
-    Fallback,
-}
-
 impl Engine {
-    /// Obtains an answer: looks, and loads what is wanting.
-    ///
-    /// # Errors
-    /// If nothing usable is at hand and the load fails.
-    pub async fn obtain<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        match self.look(ask) {
-            Look::Served(obtained) => Ok(obtained),
-            Look::Wanting(wanting) => self.fetch(ask, wanting, load).await,
-        }
-    }
-
     /// What is at hand. Synchronous: the hit path.
     #[inline]
     #[must_use]
@@ -239,7 +200,7 @@ impl Engine {
             missing => return Look::missing(ask, missing),
         };
         let now = self.clock.now();
-        if ask.demand.is_plain() && entry.is_plain(now, self.trusted()) {
+        if ask.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
             return Look::Served(Obtained { entry, via: Via::Hit, why: None });
         }
         self.judged(ask, entry, now)
@@ -262,7 +223,7 @@ impl Engine {
         }
         let (now, seen) = (self.clock.now(), Cell::new(None));
         self.memory.see(name, |entry| {
-            if entry.is_plain(now, self.trusted()) {
+            if entry.is_plain(now, self.log.trusted()) {
                 let before = seen.replace(Some(read(entry)));
                 // There is one entry under a name, and nothing here to be let go of with each hit.
                 debug_assert!(before.is_none(), "an entry is seen once");
@@ -274,15 +235,15 @@ impl Engine {
 
     #[inline(never)]
     fn judged(&self, ask: &Ask<'_>, entry: Arc<Entry>, now: Timestamp) -> Look {
-        let standing = self.standing(ask.key, &entry);
+        let standing = self.log.state_of(ask.key, &entry);
         match judge(&entry.meta, ask.demand, standing, now, &mut ThreadDice) {
             Verdict::Serve => {
                 // Nothing stale is served as it is to callers that do not say so.
                 let may_be_stale = ask.demand.max_stale.is_some();
                 let why = if may_be_stale && !entry.meta.is_fresh(now) {
                     Some(Why::Stale)
-                } else if entry.meta.position < self.trusted() {
-                    self.doubts(entry.meta.position).then_some(Why::Suspect)
+                } else if entry.meta.position < self.log.trusted() {
+                    self.log.doubts(entry.meta.position).then_some(Why::Suspect)
                 } else {
                     None
                 };
@@ -300,57 +261,41 @@ impl Engine {
         Wanting { verdict, prior: Some(obtained.entry), key }
     }
 
-    #[inline]
-    pub(crate) fn standing(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
-        if entry.meta.position >= self.trusted() {
-            return entry.unpurged();
+    /// Returns the entry that memory holds for a request, usable or not.
+    pub(crate) fn current(&self, ask: &Ask<'_>) -> Option<Arc<Entry>> {
+        match self.memory.find(ask.key, ask.select) {
+            Found::Entry(entry) => Some(entry),
+            Found::NoVariant(_) | Found::Nothing => None,
         }
-        self.standing_of_old(key, entry)
     }
 
-    /// Of an entry that something may have happened to since it departed.
-    #[inline(never)]
-    fn standing_of_old(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
-        let now = self.clock.now();
-        self.watch_silence(now);
-        self.standing_at(key, entry, now)
+    /// Returns the moment at which a request arrives.
+    pub(crate) fn arrival(&self) -> Arrival {
+        let (newest, position) = (self.flights.newest(), self.log.position());
+        Arrival { newest, position, at: self.clock.now() }
     }
 
-    /// What purges have made of an entry by now, and whether it was suspect at `when`.
-    pub(crate) fn standing_at(
-        &self,
-        key: KeyRef<'_>,
-        entry: &Entry,
-        when: Timestamp,
-    ) -> PurgeState {
-        let reached = self.purges.read().standing(key, &entry.meta);
-        let suspect = self.suspects(entry.meta.position, when);
-        let bus_trust = if suspect { PurgeState::Unverified } else { PurgeState::Valid };
-        reached.max(entry.unpurged()).max(bus_trust)
+    /// Returns `true` while requests for this key with such credentials go alone because an answer
+    /// to one of them could not be shared.
+    #[must_use]
+    pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
+        let markers = &self.passes[credentials as usize];
+        markers.standing(key, self.clock.now()) == Some(Marked::Private)
     }
 
-    /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.
-    ///
-    /// # Errors
-    /// If nothing usable is at hand and the load fails.
-    pub async fn fetch<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        wanting: Wanting,
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        match (wanting.verdict, wanting.prior.clone()) {
-            (Verdict::ServeThenRefresh(why), Some(entry)) => {
-                // A refresh is of use to others only; where nothing may be kept, it is of none.
-                if !ask.demand.only_if_cached && !ask.demand.no_store {
-                    self.refresh(ask, wanting, load);
-                }
-                Ok(Obtained { entry, via: Via::Refreshing, why: Some(why) })
-            }
-            // RFC 9111 section 5.2.1.7.
-            _ if ask.demand.only_if_cached => Err(LoadError::NotCached),
-            _ => self.board_or_go_alone(ask, wanting, load).await,
-        }
+    /// Whether an entry will do that was brought while the caller waited. If its flight departed
+    /// after the caller had come, it is as good as a load of its own, whatever age or validation
+    /// is demanded. If it departed before a purge, it is not for those who came after the purge.
+    pub(crate) fn is_for(&self, ask: &Ask<'_>, entry: &Entry, arrival: Arrival) -> bool {
+        let relaxed = Demand::default();
+        let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
+        let standing = if entry.meta.position >= arrival.position {
+            entry.unpurged()
+        } else {
+            // What was good when the caller came is good enough for it.
+            self.log.state_at(ask.key, entry, arrival.at)
+        };
+        suits(&entry.meta, standing, demand, self.clock.now())
     }
 }
 
@@ -360,7 +305,7 @@ impl Look {
     fn missing(ask: &Ask<'_>, found: Found) -> Self {
         match found {
             Found::NoVariant(vary) => {
-                let key = boarded_by(ask.key, ask.select, &vary);
+                let key = flight_key(ask.key, ask.select, &vary);
                 Self::wanting(Why::VaryMiss, Some(key))
             }
             Found::Nothing | Found::Entry(_) => Self::wanting(Why::UriMiss, None),
@@ -389,26 +334,4 @@ impl Look {
 /// variants.
 pub(crate) fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
     selection(ask.key, ask.select, entry)
-}
-
-/// See [`selection_of`].
-pub(crate) fn selection(key: KeyRef<'_>, select: &dyn Select, entry: &Entry) -> Option<Key> {
-    entry.meta.vary().map(|vary| boarded_by(key, select, vary))
-}
-
-/// What the flights of one variant are boarded by. It does not depend on the generation that is
-/// stored: those who learn of the variants from an answer that is still on its way, and those who
-/// find them stored, must meet.
-fn boarded_by(primary: KeyRef<'_>, select: &dyn Select, vary: &Vary) -> Key {
-    key::variant(primary, 0, selected(vary, select)).borrowed().to_key()
-}
-
-/// Whether an entry may be given to somebody with this demand who has waited for it.
-pub(crate) fn suits(
-    (meta, standing): (&Meta, PurgeState),
-    demand: &Demand,
-    now: Timestamp,
-) -> bool {
-    let verdict = judge(meta, demand, standing, now, &mut NoDice);
-    matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }

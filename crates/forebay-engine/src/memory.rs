@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::key::Name;
 use forebay_core::{Key, KeyRef, Presence, Vary, key};
 
-use crate::Limits;
 use crate::entry::Entry;
 use crate::entry::in_flight::InFlight;
-use crate::flight::load::{Select, selected};
+use crate::entry::select::{Select, selected};
+use crate::runtime::clock::{Clock, random_seed};
 use slots::{Bounds, Slot, Slots, Variants};
 
 /// The part of the bound that is for what is known to be absent: as good as nothing for a cache
@@ -36,7 +36,32 @@ const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 /// What a negative entry takes as a rule, if it does not count as one.
 const TYPICAL_ABSENT: u64 = 512;
 
-/// The memory tier.
+/// Bounds of an engine, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of all entries, with everything that belongs to them, and of bodies in flight.
+    pub memory: u64,
+    /// Largest entry that memory stores.
+    pub object_max: u64,
+    /// Part of `memory` for bodies in flight: streaming bodies, and bodies that left memory while a
+    /// client reads them. When it is used up, loads wait for memory, and are refused if there is
+    /// none in time. One body at a time may exceed it.
+    pub in_flight_max: u64,
+    /// Typical size of an entry. Half as many keys as such entries would fit are remembered after
+    /// they have left memory, so that an entry that returns soon stays.
+    pub typical: u64,
+}
+
+impl Limits {
+    /// Limits of `memory` bytes in all: a quarter for bodies in flight, entries of up to 16 MiB, and
+    /// a typical size of 8 KiB.
+    #[must_use]
+    pub const fn of(memory: u64) -> Self {
+        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4, typical: 8 << 10 }
+    }
+}
+
+/// Memory tier.
 #[derive(Debug)]
 pub struct MemoryTier {
     present: Slots,
@@ -55,6 +80,17 @@ pub(crate) enum Found {
 }
 
 impl MemoryTier {
+    /// Creates a tier within these limits, with a separate bound for bodies in flight.
+    pub(crate) fn within(limits: &Limits, clock: &Arc<dyn Clock>) -> Self {
+        let size = limits.memory.saturating_sub(limits.in_flight_max);
+        Self::new(size, limits, &InFlight::new(limits.in_flight_max, clock.clone()))
+    }
+
+    /// Returns the bound of bodies in flight.
+    pub(crate) const fn in_flight(&self) -> &Arc<InFlight> {
+        self.present.in_flight()
+    }
+
     /// A tier of at most `size` bytes that takes entries within these limits. A sixteenth
     /// of it is for what is known to be absent. What leaves it while somebody reads it is charged
     /// to the bodies in flight.
@@ -69,11 +105,7 @@ impl MemoryTier {
         let absent = Slots::new(absent, in_flight);
         let slots = Slots::new(present, in_flight);
         slots.reserve(present);
-        Self {
-            present: slots,
-            absent,
-            generations: AtomicU64::new(crate::runtime::clock::random_seed()),
-        }
+        Self { present: slots, absent, generations: AtomicU64::new(random_seed()) }
     }
 
     /// The entry under exactly this key, if it has no variants.

@@ -8,7 +8,10 @@ pub mod bus;
 pub mod lease;
 pub(crate) mod tier;
 
+pub(crate) mod bookmark;
 pub(crate) mod catch_panic;
+pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod lease_strategy;
+pub(crate) mod lease_token;
 pub(crate) mod lower;

@@ -387,7 +387,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name())));
         let observer: Arc<dyn Observer> = counts.clone();
         let engine = match self.cluster {
-            Some(cluster) => Engine::clustered(limits, (self.clock, observer), tiers, cluster),
+            Some(cluster) => Engine::clustered(limits, self.clock, observer, tiers, cluster),
             None => Engine::with_tiers(limits, self.clock, observer, tiers),
         };
         // The cache's own permit comes first: a load that holds a shared permit starts at once.

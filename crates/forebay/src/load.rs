@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
-    Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Source, ThreadDice, TierErrors,
+    Company, Content, Entry, Head, Load, LoadError, Loaded, Passed, Select, ThreadDice, TierErrors,
 };
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -202,12 +202,12 @@ impl<V: Send + Sync + 'static> Shared<V> {
             Outcome::Value(value) => {
                 let meta = self.meta(self.kind(&value, prior), &options, facts);
                 let head = self.head(key, value).map_err(load_error)?;
-                Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
+                Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::new()) })
             }
             Outcome::Absent => {
                 let meta = self.meta(EntryKind::Absent, &options, facts);
                 let head = self.absent_head();
-                Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::new()) })
+                Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::new()) })
             }
             Outcome::Unchanged => {
                 let prior = prior.ok_or_else(|| load_error("unchanged, but nothing is stored"))?;
@@ -220,7 +220,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
                 // A passed value reaches no tier, so it needs no encoding.
                 let head =
                     value.map_or_else(Head::default, |value| self.decoded_head(key, value, 0));
-                let source = Source::Whole(Bytes::new());
+                let source = Content::Whole(Bytes::new());
                 Ok(Loaded::Pass(Passed { head, source, remember }))
             }
         }

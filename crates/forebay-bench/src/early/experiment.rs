@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
-    Loaded, Obtained, Select, Source, Via,
+    Ask, Clock, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
+    LoadError, Loaded, Obtained, Select, Via,
 };
 use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, PAGES, Traffic};
 use tokio::task::JoinSet;
@@ -291,6 +291,6 @@ impl Load for Loader {
         counts.under_way[self.key].fetch_sub(1, Ordering::Relaxed);
         let meta = Meta::new(counts.clock.now(), Lifetime::fresh(LIFETIME));
         let head = Head::new(Bytes::from_static(if early { BEGUN_EARLY } else { BEGUN_LATE }));
-        Ok(Loaded::Entry { meta, head, source: Source::Whole(Bytes::from_static(b"answer")) })
+        Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::from_static(b"answer")) })
     }
 }

@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock as _, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
-    Loaded, Select, Source, SystemClock, Tier,
+    Ask, Clock as _, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
+    LoadError, Loaded, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Redis, Settings};
 use forebay_testkit::client::{Request, Timings, crowd};
@@ -180,7 +180,7 @@ impl Select for Counted {
 impl Load for Counted {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        let (head, source) = (Head::new(Bytes::new()), Source::Whole(Bytes::new()));
+        let (head, source) = (Head::new(Bytes::new()), Content::Whole(Bytes::new()));
         Ok(Loaded::Entry { meta: fresh(), head, source })
     }
 }

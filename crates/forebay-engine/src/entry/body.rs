@@ -5,7 +5,9 @@ mod flow;
 pub(crate) mod gather;
 mod long;
 mod parts;
-mod segments;
+mod piece;
+pub(crate) mod segments;
+mod whole;
 
 use std::fmt;
 use std::ops::Range;
@@ -14,46 +16,27 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 
-pub(crate) use draft::Drafting;
-pub(crate) use flow::{Flow, FlowWriter, Pushed};
-pub(crate) use long::Long;
+pub(crate) use flow::{DraftWriter, Flow, FlowWriter, Pushed};
 pub use parts::Parts;
 pub(crate) use parts::bounded;
-pub(crate) use segments::Idle;
+pub use piece::{BrokenBody, Content, PieceStream};
 
-use crate::entry::ARC_OVERHEAD;
 use crate::entry::in_flight::{Charged, InFlight};
 use crate::runtime::sync::Mutex;
-use long::LongReader;
+use long::{Long, LongReader};
 use parts::PartsReader;
 use segments::SEGMENT;
+use whole::Whole;
 
-/// A body that will never be whole: its source broke off. Cloneable, since every reader is told.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BrokenBody {
-    /// The source ended before its announced end, or failed.
-    #[error("the body broke off: {0}")]
-    Source(Arc<str>),
-    /// Whoever was reading it into the cache is gone.
-    #[error("the body was abandoned before its end")]
-    Abandoned,
-    /// This reader came, or stayed, behind what is still kept: of a body too large to keep, or of
-    /// one that had to go while its readers stood still.
-    #[error("the reader fell behind what is kept of a large body")]
-    FellBehind,
-}
+/// Heap bytes in front of a shared value: two counts.
+pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
 /// The bytes of an entry. Cloning shares them. The default is whole, and empty.
 #[derive(Clone, Debug, Default)]
 pub struct Body(Option<Arc<Repr>>);
 
 static EMPTY: Repr = Repr::Whole(Bytes::new());
-
-/// A body in pieces; its end without an error is the end of the body.
-pub type PieceStream = BoxStream<'static, Result<Bytes, BrokenBody>>;
 
 struct Once(Mutex<Option<PieceStream>>);
 
@@ -99,7 +82,7 @@ impl Body {
         } else if bytes.len() <= SEGMENT {
             Self::of(Repr::Whole(bytes))
         } else {
-            Self::long(Long::of(bytes))
+            Self::of(Repr::Long(Long::of(bytes)))
         }
     }
 
@@ -110,10 +93,6 @@ impl Body {
     #[inline]
     fn repr(&self) -> &Repr {
         self.0.as_deref().unwrap_or(&EMPTY)
-    }
-
-    fn long(long: Arc<Long>) -> Self {
-        Self::of(Repr::Long(long))
     }
 
     pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
@@ -238,6 +217,15 @@ impl Body {
         if let Some(Repr::Long(long)) = self.0.as_deref() {
             let others = self.0.as_ref().is_some_and(|repr| Arc::strong_count(repr) > 1);
             long.unsettle(in_flight, shared || others || Arc::strong_count(long) > 1);
+        }
+    }
+}
+
+impl From<Whole> for Body {
+    fn from(whole: Whole) -> Self {
+        match whole {
+            Whole::One(bytes) => Self::whole(bytes),
+            Whole::Long(long) => Self::of(Repr::Long(long)),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::entry::body::Idle;
+use crate::entry::body::segments::Idle;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use unsettled::UnsettledBodies;

@@ -26,19 +26,19 @@ use forebay_core::{Demand, Key, KeyRef, Meta, Position, Presence, PurgeState, Va
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::entry::suits;
 use crate::fill::lower_lookup::{Brought, Ended, Purpose, Walk, Walked};
 use crate::fill::{Landing, UNFRESH_REMEMBER};
 use crate::flight::Landed;
 use crate::flight::load::{Company, Load};
 use crate::flight::pass_markers::Marked;
-use crate::lookup::{Ask, Coalesce, suits};
-use crate::purge_log::cluster::Joined;
 use crate::runtime::event::{Event, LeaseCame};
 use crate::runtime::sync::timeout;
-use crate::tiers::lease::{Claim, Lease, Outcome, Permit, Woken};
+use crate::tiers::error::TierError;
+use crate::tiers::lease::{Claim, Lease, Leases, Outcome, Permit, Woken};
 use crate::tiers::lease_strategy::LEASE;
 use crate::tiers::lower::{Deadline, LowerTier};
-use crate::tiers::tier::{Stored, TierError};
+use crate::tiers::tier::Stored;
 
 /// How often one flight asks. Each time but the first, somebody else has purged or given up.
 const ASKS_MAX: usize = 8;
@@ -56,13 +56,6 @@ pub(crate) enum Asking {
 }
 
 impl Asking {
-    pub(crate) const fn of(ask: &Ask<'_>) -> Self {
-        match ask.coalesce {
-            Coalesce::Everywhere => Self::Waits,
-            Coalesce::Here | Coalesce::Nowhere => Self::Once,
-        }
-    }
-
     /// The same for who goes alone.
     pub(crate) const fn alone(self) -> Self {
         match self {
@@ -148,7 +141,7 @@ impl<L: Load> Landing<L> {
             }
             let (asked, position) = match answered.take() {
                 Some(answered) => answered,
-                None => self.ask(joined, above).await,
+                None => self.ask(&*joined.leases, above).await,
             };
             let claimed = match asked {
                 Err(_) => return self.load_by(Right::Here, LeaseCame::Failed),
@@ -185,16 +178,16 @@ impl<L: Load> Landing<L> {
         self.load_unless_refreshing(Right::Nowhere)
     }
 
-    async fn ask(&mut self, joined: &Joined, above: usize) -> Answered {
+    async fn ask(&mut self, leases: &dyn Leases, above: usize) -> Answered {
         // What is read from here on knows of every purge before it.
-        let position = self.engine.position();
+        let position = self.engine.log.position();
         let mut deadline = self.left();
         let flight = self.seat.flight();
         let primary = flight.primary().borrowed();
         let entry = self.seen.variant.as_ref().map_or(primary, Key::borrowed);
         let boarded = flight.key().borrowed();
         let claim = Claim { primary, boarded, entry, seen: self.seen.stamp, is_look: false };
-        let asking = || joined.leases.acquire(claim);
+        let asking = || leases.acquire(claim);
         let asked = self.engine.lower.all()[above].attempt(LEASE, &mut deadline, asking).await;
         self.deadline = Some(deadline);
         (asked, position)
@@ -355,5 +348,5 @@ impl<L: Load> Landing<L> {
 
 /// Whether an answer was stale as soon as it came.
 fn is_never_fresh(meta: &Meta) -> bool {
-    !suits((meta, PurgeState::Valid), &Demand::default(), meta.departed)
+    !suits(meta, PurgeState::Valid, &Demand::default(), meta.departed)
 }

@@ -18,18 +18,19 @@ use forebay_core::{
 };
 use futures_util::StreamExt;
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::entry::body::gather::{Gathered, exact, gather_begun};
 use crate::entry::body::{Body, Parts, PieceStream, bounded};
+use crate::entry::select::selected;
 use crate::entry::{Entry, Head};
 use crate::fill::cluster_lease::{Answered, Seen};
 use crate::flight::Seat;
-use crate::flight::load::{Load, LoadError, selected};
-use crate::purge_log::cluster::Joined;
+use crate::flight::load::{Load, LoadError};
 use crate::runtime::event::Event;
-use crate::tiers::lease::{Claim, Lease};
+use crate::tiers::error::TierError;
+use crate::tiers::lease::{Claim, Lease, Leases};
 use crate::tiers::lower::{Deadline, LowerTier};
-use crate::tiers::tier::{Stored, TierError, TierErrors};
+use crate::tiers::tier::{Stored, TierErrors};
 
 /// How large a stale entry may be at least that is held while its origin is asked about it,
 /// however little memory keeps. As many are held as there are loads.
@@ -139,7 +140,7 @@ pub(crate) struct Walk<'a, L> {
     sought: &'a Sought,
     deadline: Deadline,
     /// Whom its looks ask for leases.
-    joined: Option<&'a Joined>,
+    leases: Option<&'a dyn Leases>,
     /// The uppermost family of variants there is. Memory learns of it when this flight lands and
     /// not before: who came in between would board under another key, and load once more.
     family: Option<Family>,
@@ -179,19 +180,19 @@ impl<'a, L: Load> Walk<'a, L> {
             load,
             sought,
             deadline,
-            joined: None,
+            leases: None,
             family: None,
             seen: Seen::default(),
             answered: None,
             position: seat.flight().position,
-            carried_out: engine.following.carried_out_up_to(),
+            carried_out: engine.log.progress.carried_out_up_to(),
             failure: None,
         }
     }
 
     /// The same for a flight that may load: it asks for the lease, too.
-    pub(crate) fn asking(self, joined: Option<&'a Joined>) -> Self {
-        Self { joined, ..self }
+    pub(crate) fn asking(self, leases: Option<&'a dyn Leases>) -> Self {
+        Self { leases, ..self }
     }
 
     /// Goes on where another walk of the flight has ended, with what is read from this position
@@ -208,7 +209,7 @@ impl<'a, L: Load> Walk<'a, L> {
     /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is
     /// suspect or was made stale, it is enough that what is found is as young, and neither.
     pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
-        let standing = |prior| self.engine.standing(self.primary(), prior);
+        let standing = |prior| self.engine.log.state_of(self.primary(), prior);
         let standing = prior.map_or(PurgeState::Valid, standing);
         let walked = self.walk(prior, standing).await;
         if standing == PurgeState::Unverified {
@@ -335,12 +336,12 @@ impl<'a, L: Load> Walk<'a, L> {
     /// not the way to ask, or nobody answers: then it can still be read.
     async fn look(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Option<Stored>> {
         let is_way = lower.is_shared() && self.answered.is_none() && lower.is_asked_for_leases();
-        let joined = self.joined.filter(|_| is_way)?;
+        let leases = self.leases.filter(|_| is_way)?;
         let flight = self.seat.flight();
         let (primary, boarded) = (flight.primary().borrowed(), flight.key().borrowed());
         let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true };
-        let position = self.engine.position();
-        let looking = || joined.leases.acquire(claim);
+        let position = self.engine.log.position();
+        let looking = || leases.acquire(claim);
         match lower.look(&mut self.deadline, looking).await {
             Ok(Lease::Filled(stored)) => Some(Some(*stored)),
             Err(error @ (TierError::TimedOut | TierError::Bypassed)) => {
@@ -387,11 +388,13 @@ impl<'a, L: Load> Walk<'a, L> {
         let Stored { mut meta, head, body, vetted, stamp: _, parts, suspect } = record;
         let carries_out = self.engine.lower.carries_out_purges(depth.above);
         meta.position = if carries_out { self.carried_out } else { Position::default() };
-        let knows = vetted.filter(|_| !self.engine.distrusts_shared());
+        let joined = self.engine.joined.as_ref();
+        let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
+        let knows = vetted.filter(|_| !is_behind);
         let standing = knows.unwrap_or_else(|| self.unvetted(&meta, suspect));
         match standing {
             // What will be suspect in a while must not become new by being brought up before.
-            PurgeState::Valid if knows.is_none() && self.engine.doubts_time(meta.departed) => {}
+            PurgeState::Valid if knows.is_none() && self.engine.log.doubts_time(meta.departed) => {}
             PurgeState::Valid => meta.position = self.position,
             PurgeState::SoftPurged if knows.is_some() => meta.position = self.position,
             PurgeState::SoftPurged => {}
@@ -402,16 +405,16 @@ impl<'a, L: Load> Walk<'a, L> {
     }
 
     fn unvetted(&self, meta: &Meta, was_suspect: bool) -> PurgeState {
-        let standing = self.engine.purges.read().standing(self.primary(), meta);
+        let standing = self.engine.log.recorded_state(self.primary(), meta);
         let suspect = (was_suspect && self.engine.joined.is_some())
-            || self.engine.suspects_time(meta.departed, self.engine.clock.now());
+            || self.engine.log.is_unverified_at(meta.departed, self.engine.clock.now());
         if suspect { standing.max(PurgeState::Unverified) } else { standing }
     }
 
     pub(crate) fn is_served(&self, candidate: &Candidate) -> bool {
         let Candidate { meta, softened, .. } = candidate;
         let unpurged = if *softened { PurgeState::SoftPurged } else { PurgeState::Valid };
-        let standing = self.engine.purges.read().standing(self.primary(), meta).max(unpurged);
+        let standing = self.engine.log.recorded_state(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
         match judge(meta, &self.sought.demand, standing, now, &mut NoDice) {
             Verdict::Serve => true,

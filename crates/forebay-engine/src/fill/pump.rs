@@ -49,7 +49,7 @@ impl<L: Load> Landing<L> {
     /// `false` if a body that is kept finds no room to grow.
     async fn find_room(&self, writer: &FlowWriter) -> bool {
         let Some(want) = writer.wants() else { return true };
-        let room = self.engine.room_for_body(want).await;
+        let room = self.engine.memory.in_flight().admit_body(want, &*self.engine.observer).await;
         room.map(|room| writer.grow(room)).is_some()
     }
 
@@ -74,7 +74,7 @@ impl<L: Load> Landing<L> {
                     if whole.is_none() {
                         wait_for_window(&writer).await;
                     }
-                    return whole;
+                    return whole.map(Body::from);
                 }
                 Some(Err(broken)) => {
                     self.engine.observer.observe(Event::BodyBroken(key));

@@ -1,19 +1,18 @@
 //! What may be stored of what has landed, and whether memory took it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_core::{Key, KeyRef, Lifetime, Meta, PurgeState};
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::entry::Entry;
+use crate::entry::select::selection;
 use crate::fill::Landing;
 use crate::fill::cluster_lease::Right;
 use crate::fill::lower_lookup::YOUNGER_MIN;
 use crate::flight::load::Load;
-use crate::lookup::{Via, selection};
+use crate::flight::via::Via;
 use crate::runtime::event::LeaseCame;
-use crate::runtime::sync::atomic::Ordering;
 
 /// What came of an attempt to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ impl<L: Load> Landing<L> {
             }
             return Storing::Refused;
         }
-        self.engine.note_lifetime(&entry.meta.lifetime());
+        self.engine.log.note_lifetime(&entry.meta.lifetime());
         let taken = self.seat.unless_cut(|| {
             self.may_store(&entry.meta).then(|| match self.depth {
                 None => {
@@ -87,7 +86,7 @@ impl<L: Load> Landing<L> {
     pub(crate) fn may_store(&self, meta: &Meta) -> bool {
         let engine = &self.engine;
         let primary = self.seat.flight().primary().borrowed();
-        let purged = engine.purges.read().standing(primary, meta) == PurgeState::Removed;
+        let purged = engine.log.recorded_state(primary, meta) == PurgeState::Removed;
         // To be written into tiers is no use of it: what nobody asks for again would seem to be
         // asked for.
         let outrun = match (engine.memory.peek_for(primary, &self.load), self.depth) {
@@ -95,7 +94,7 @@ impl<L: Load> Landing<L> {
             // What is suspect gives way to what is known to be good, though it is the same.
             (Some(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)
-                    && engine.standing(primary, &stored) < PurgeState::Unverified
+                    && engine.log.state_of(primary, &stored) < PurgeState::Unverified
             }
             (None, _) => false,
         };
@@ -128,7 +127,7 @@ impl<L: Load> Landing<L> {
         let is_good = is_asked_for
             && stored.meta.vary() == meta.vary()
             && stored.flight > self.number
-            && engine.standing(primary, &stored) == PurgeState::Valid
+            && engine.log.state_of(primary, &stored) == PurgeState::Valid
             && stored.meta.is_fresh(engine.clock.now());
         is_good.then_some(stored)
     }
@@ -151,7 +150,7 @@ impl<L: Load> Landing<L> {
         let primary = self.seat.flight().primary().borrowed();
         self.seat.unless_cut(|| {
             let purged =
-                self.engine.purges.read().standing(primary, &entry.meta) == PurgeState::Removed;
+                self.engine.log.recorded_state(primary, &entry.meta) == PurgeState::Removed;
             let known = self.engine.memory.peek_for(primary, &self.load);
             let outrun = known.is_some_and(|known| known.meta.born >= entry.meta.born);
             if !purged && !outrun {
@@ -170,21 +169,6 @@ impl<L: Load> Landing<L> {
 }
 
 impl Engine {
-    /// Remembers for how long anything may be served: so long a purge by prefix has to stay on
-    /// record.
-    fn note_lifetime(&self, lifetime: &Lifetime) {
-        let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale: _ } = *lifetime;
-        let all = fresh.saturating_add(stale_while_revalidate.max(stale_if_error));
-        let millis = u64::try_from(all.as_millis()).unwrap_or(u64::MAX);
-        if self.longest.load(Ordering::Relaxed) < millis {
-            self.longest.fetch_max(millis, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn longest_lifetime(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Ordering::Relaxed))
-    }
-
     /// Stores what comes from a lower tier, in the family that it belongs to there. Under the
     /// lock of the board.
     pub(crate) fn take_in(

@@ -10,15 +10,17 @@ use forebay_core::{Key, KeyRef, Meta, Vary, key};
 use futures_util::future::join_all;
 
 use crate::entry::Entry;
-use crate::entry::body::{BodyReader, Drafting, Flow};
+use crate::entry::body::{BodyReader, DraftWriter, Flow};
+use crate::entry::select::selected;
+use crate::entry::select::selection;
 use crate::fill::Landing;
 use crate::fill::cluster_lease::Right;
-use crate::flight::load::{Load, selected};
-use crate::lookup::selection;
+use crate::flight::load::Load;
 use crate::runtime::event::Event;
+use crate::tiers::error::TierError;
 use crate::tiers::lease::Outcome;
 use crate::tiers::lower::{Deadline, LowerTier};
-use crate::tiers::tier::{LeasedWrite, TierError, Writer};
+use crate::tiers::tier::{LeasedWrite, Writer};
 
 /// Two entries whose births are closer than this count as one: what a tier gives back seems older
 /// than it is by what its answer was under way.
@@ -54,7 +56,7 @@ enum Left {
 pub(crate) struct Intake {
     reader: BodyReader,
     /// How others learn what the tier can give back of a body that still flows.
-    drafting: Option<Drafting>,
+    drafting: Option<DraftWriter>,
 }
 
 impl<L: Load> Landing<L> {
@@ -64,7 +66,7 @@ impl<L: Load> Landing<L> {
         let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
         let intake = |above| Intake {
             reader: entry.body.reader(),
-            drafting: (drafts == Some(above)).then(|| Drafting::begin(flow)),
+            drafting: (drafts == Some(above)).then(|| DraftWriter::begin(flow)),
         };
         (0..self.targets().len()).map(intake).collect()
     }
@@ -230,7 +232,8 @@ impl<L: Load> Landing<L> {
         let mut deadline = Deadline::within(lower.budget().write);
         let committed = lower.attempt("commit", &mut deadline, || writer.commit()).await;
         if matches!(committed, Err(TierError::Outdated)) {
-            self.forget_outdated(meta);
+            let primary = self.seat.flight().primary().borrowed();
+            self.seat.unless_cut(|| self.engine.forget_outdated(primary, meta));
             return Err(Left::Refused);
         }
         committed.map_err(|_| Left::Out)

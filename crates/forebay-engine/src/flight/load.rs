@@ -1,47 +1,20 @@
 //! What an origin can be asked, and what it can say.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, KeyRef, Lifetime, Meta, OriginFailure, Vary};
+use forebay_core::{Demand, KeyRef, Lifetime, Meta, OriginFailure};
 use futures_util::future::BoxFuture;
 
-use crate::entry::body::PieceStream;
+use crate::entry::body::Content;
+use crate::entry::select::Select;
 use crate::entry::{Entry, Head};
-use crate::tiers::tier::{Stored, Tier, TierError, TierErrors};
-
-/// The values by which variants of one key are told apart.
-pub trait Select: Send + Sync {
-    /// The value of a selecting field; `None` if it is absent.
-    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>>;
-
-    /// How many variants of one key are kept; of more, those leave that were used longest ago.
-    fn variants_max(&self) -> usize {
-        VARIANTS_MAX
-    }
-}
-
-/// More variants than languages and codings make together.
-const VARIANTS_MAX: usize = 64;
-
-/// For doors without variants.
-impl Select for () {
-    fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
-        None
-    }
-}
-
-/// The fields that `vary` names, with their values in this selection.
-pub(crate) fn selected<'a>(
-    vary: &'a Vary,
-    select: &'a dyn Select,
-) -> impl Iterator<Item = (&'a str, Option<Cow<'a, [u8]>>)> {
-    vary.names().map(|name| (name, select.field(name)))
-}
+use crate::runtime::panic_text;
+use crate::tiers::error::TierError;
+use crate::tiers::tier::{Stored, Tier, TierErrors};
 
 /// A load: how a door gets an answer from its origin.
 ///
@@ -162,7 +135,7 @@ pub enum Loaded {
         /// The door's description.
         head: Head,
         /// Where its bytes come from.
-        source: Source,
+        source: Content,
     },
     /// What is stored is still good (HTTP: 304).
     Unchanged {
@@ -195,30 +168,9 @@ pub struct Passed {
     /// The door's description.
     pub head: Head,
     /// Its bytes; the caller's pace is the origin's pace.
-    pub source: Source,
+    pub source: Content,
     /// For how long requests for this key should not wait for each other.
     pub remember: Duration,
-}
-
-/// The bytes of an answer.
-pub enum Source {
-    /// All at once.
-    Whole(Bytes),
-    /// In pieces.
-    Stream(PieceStream),
-    /// In pieces, which will be so many bytes together, or so it was announced. What is too large
-    /// to be kept is passed on from its first byte then.
-    Sized(u64, PieceStream),
-}
-
-impl Source {
-    pub(crate) fn announced(&self) -> Option<u64> {
-        match self {
-            Self::Whole(bytes) => Some(bytes.len() as u64),
-            Self::Stream(_) => None,
-            Self::Sized(length, _) => Some(*length),
-        }
-    }
 }
 
 /// Why there is no answer. Cloneable, since all who waited share it.
@@ -318,11 +270,6 @@ impl LoadError {
     /// What a caught panic says.
     #[must_use]
     pub fn panicked(payload: &(dyn Any + Send)) -> Self {
-        let text = payload
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("a panic without a message");
-        Self::Panicked(text.into())
+        Self::Panicked(panic_text(payload).into())
     }
 }

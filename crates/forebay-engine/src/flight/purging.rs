@@ -63,8 +63,8 @@ impl Purging {
         self.primary.borrowed()
     }
 
-    /// Waits until none of the flights that were cut is committing. None of them will again.
-    pub(crate) async fn settled(&self) {
+    /// Waits until none of the cut flights is committing to a lower tier. None of them starts to.
+    pub(crate) async fn committed(&self) {
         for flight in &self.cut {
             drop(flight.committing.lock().await);
         }

@@ -326,7 +326,7 @@ impl World {
         let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
         let remove = || self.memory.remove(key().borrowed());
         let (purging, _) = self.flights.purging(key().borrowed(), remove);
-        purging.settled().await;
+        purging.committed().await;
         *self.lower.lock() = None;
         floor
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_core::{Position, Presence, Vary};
 
 use super::{Arc, Entry, LIMITS, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
-use crate::flight::load::Select;
+use crate::entry::select::Select;
 use crate::flight::{Boarder, Flights, Seat};
 use crate::memory::{Found, MemoryTier};
 use crate::runtime::sync::Mutex;

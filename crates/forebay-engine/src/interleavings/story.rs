@@ -13,10 +13,11 @@ use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
-use crate::flight::load::{Company, Load, LoadError, Loaded, Select, Source};
-use crate::lookup::{Ask, Coalesce, Credentials, Look, Obtained};
+use crate::entry::select::{Credentials, Select};
+use crate::flight::load::{Company, Load, LoadError, Loaded};
+use crate::lookup::{Ask, Coalesce, Look, Obtained};
 use crate::runtime::sync::finish_tasks;
-use crate::{Clock, Engine, Limits};
+use crate::{Clock, Content, Engine, Limits};
 
 const SITE: &str = "test";
 const TAG: &str = "red";
@@ -112,9 +113,9 @@ fn answer(number: u64, in_pieces: bool) -> Loaded {
             Ok(bytes)
         };
         let pieces = stream::once(async { Ok(first) }).chain(stream::once(rest));
-        Source::Stream(pieces.boxed())
+        Content::Stream(pieces.boxed())
     } else {
-        Source::Whole(bytes)
+        Content::Whole(bytes)
     };
     Loaded::Entry { meta: meta(), head: Head::default(), source }
 }

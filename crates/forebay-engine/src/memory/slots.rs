@@ -11,8 +11,9 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use super::variants::{MEMBER_OVERHEAD, Members};
+use crate::entry::body::ARC_OVERHEAD;
 use crate::entry::in_flight::InFlight;
-use crate::entry::{ARC_OVERHEAD, Entry, SLOT_OVERHEAD};
+use crate::entry::{Entry, SLOT_OVERHEAD};
 use crate::runtime::sync::Cache;
 
 /// How many of the heaviest objects a shard must have room for. The store refuses what is
@@ -220,6 +221,10 @@ impl Slots {
     /// Takes away what has to make room for others.
     pub(super) fn evict(&self, key: KeyRef<'_>) {
         self.evicted.fetch_add(u64::from(self.remove(key)), Ordering::Relaxed);
+    }
+
+    pub(super) const fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
     }
 
     pub(super) const fn object_max(&self) -> u64 {

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::Engine;
+use forebay_core::Demand;
+
+use super::wait::keep_of;
+use crate::engine::Engine;
 use crate::fill::Keep;
+use crate::fill::lower_lookup::{Purpose, Sought};
 use crate::flight::load::Load;
 use crate::flight::{Boarding, Landed};
 use crate::lookup::{Ask, Wanting, selection_of};
-use crate::memory::Found;
 use crate::runtime::event::Event;
 use crate::runtime::sync::atomic::Ordering;
 use crate::runtime::sync::spawn;
@@ -47,17 +50,19 @@ impl Engine {
         };
         let Boarding::Lead(seat) = self.board(ask, &wanting, None) else { return };
         // As for every leader: somebody may have refreshed it since our look, or purged it.
-        match self.memory.find(ask.key, ask.select) {
-            Found::Entry(current) if wanting.is_about(&current) => {}
-            Found::Entry(current) => {
+        match self.current(ask) {
+            Some(current) if wanting.is_about(&current) => {}
+            Some(current) => {
                 let selection = selection_of(ask, &current);
                 seat.land(Landed::Shared(current, selection));
                 return;
             }
-            Found::NoVariant(_) | Found::Nothing => return,
+            None => return,
         }
         load.departs();
-        let keep = Keep::refreshing(ask, &wanting);
+        // A refresh is for everybody, whatever its caller demands.
+        let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
+        let keep = Keep { sought: Some(sought), ..keep_of(ask, &wanting) };
         let flight = self.clone().fly((seat, keep, None), wanting.prior, load);
         spawn(async move {
             flight.await;

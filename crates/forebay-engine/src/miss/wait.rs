@@ -5,19 +5,19 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_core::{Demand, Key, KeyRef, OriginFailure, Position, Timestamp, Verdict, Why};
+use forebay_core::{Key, OriginFailure, Verdict, Why};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::Engine;
-use crate::entry::Entry;
+use crate::engine::Engine;
+use crate::fill::cluster_lease::Asking;
+use crate::fill::lower_lookup::{Purpose, Sought};
 use crate::fill::{Keep, Told};
 use crate::flight::load::{Load, LoadError};
 use crate::flight::pass_markers::Marked;
+use crate::flight::via::Via;
 use crate::flight::{Boarder, Boarding, Flight, Landed, Seat};
-use crate::lookup::{
-    Ask, Coalesce, Credentials, Look, Obtained, Via, Wanting, selection_of, suits,
-};
+use crate::lookup::{Arrival, Ask, Coalesce, Look, Obtained, Wanting, selection_of};
 use crate::runtime::event::Event;
 use crate::runtime::sync::spawn;
 use crate::runtime::sync::timeout;
@@ -28,17 +28,6 @@ const ROUNDS_MAX: usize = 3;
 
 /// What somebody is told for whom there is no room behind a flight.
 const FULL: &str = "as many wait for this answer already as may";
-
-/// The moment when a caller came.
-#[derive(Clone, Copy, Debug)]
-struct Arrival {
-    /// The flight that had departed last.
-    newest: u64,
-    /// Where the log of purges stood.
-    position: Position,
-    /// The time.
-    at: Timestamp,
-}
 
 /// What one more look found.
 enum Again {
@@ -64,6 +53,19 @@ enum Departed<L> {
     Back(L, Option<Why>),
 }
 
+/// Rules of a load for this request.
+pub(super) fn keep_of(ask: &Ask<'_>, wanting: &Wanting) -> Keep {
+    let store = !ask.demand.no_store;
+    let yields = ask.coalesce != Coalesce::Nowhere && wanting.why() != Why::Partial;
+    let sought = Sought { demand: ask.demand.clone(), purpose: Purpose::Answer };
+    let asking = match ask.coalesce {
+        Coalesce::Everywhere => Asking::Waits,
+        Coalesce::Here | Coalesce::Nowhere => Asking::Once,
+    };
+    let credentials = ask.credentials;
+    Keep { store, credentials, sought: store.then_some(sought), asking, yields }
+}
+
 /// What is told of a flight whose task was ended.
 fn gone() -> LoadError {
     LoadError::Panicked("its task was ended".into())
@@ -77,8 +79,7 @@ impl Engine {
         mut wanting: Wanting,
         mut load: L,
     ) -> Result<Obtained, LoadError> {
-        let (newest, position, at) = (self.flights.newest(), self.position(), self.clock.now());
-        let arrival = Arrival { newest, position, at };
+        let arrival = self.arrival();
         let mut passed_over = None;
         for _ in 0..ROUNDS_MAX {
             if let Some(why) = self.must_go_alone(ask) {
@@ -117,7 +118,7 @@ impl Engine {
                     return Ok(obtained);
                 }
                 (Again::Wanting, Some(seat)) => {
-                    match self.depart(ask, (seat, Keep::of(ask, &wanting), &wanting), load).await {
+                    match self.depart(ask, (seat, keep_of(ask, &wanting), &wanting), load).await {
                         Departed::Answered(answer) => return answer,
                         Departed::Back(back, Some(why)) => {
                             return self.go_alone(ask, (wanting, why), back).await;
@@ -187,14 +188,6 @@ impl Engine {
         markers.standing(ask.key, self.clock.now()).map(|_| Why::PassMarked)
     }
 
-    /// Returns `true` while requests for this key with such credentials go alone because an answer
-    /// to one of them could not be shared.
-    #[must_use]
-    pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
-        let markers = &self.passes[credentials as usize];
-        markers.standing(key, self.clock.now()) == Some(Marked::Private)
-    }
-
     /// What a load that failed a moment ago means for a caller: what is stale is served, and
     /// where nothing is, nobody knocks at a door that does not open. An error in the origin's own
     /// words is never repeated from memory: only its origin may say for how long it holds.
@@ -260,7 +253,7 @@ impl Engine {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
         let now = self.clock.exact();
         let boarder = Boarder { primary: ask.key, key, passed_over, now };
-        self.flights.board(boarder, || self.position())
+        self.flights.board(boarder, || self.log.position())
     }
 
     /// What a landing means for one follower: an answer, an error, or nothing that it may use.
@@ -294,21 +287,6 @@ impl Engine {
         }
     }
 
-    /// Whether an entry will do that was brought while the caller waited. If its flight departed
-    /// after the caller had come, it is as good as a load of its own, whatever age or validation
-    /// is demanded. If it departed before a purge, it is not for those who came after the purge.
-    fn is_for(&self, ask: &Ask<'_>, entry: &Entry, arrival: Arrival) -> bool {
-        let relaxed = Demand::default();
-        let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
-        let standing = if entry.meta.position >= arrival.position {
-            entry.unpurged()
-        } else {
-            // What was good when the caller came is good enough for it.
-            self.standing_at(ask.key, entry, arrival.at)
-        };
-        suits((&entry.meta, standing), demand, self.clock.now())
-    }
-
     /// Loads for this caller alone; what comes is still stored where it may be.
     async fn go_alone<L: Load>(
         self: &Arc<Self>,
@@ -319,7 +297,7 @@ impl Engine {
         let key = wanting.key.as_ref().map_or(ask.key, Key::borrowed);
         let now = self.clock.exact();
         let boarder = Boarder { primary: ask.key, key, passed_over: None, now };
-        let seat = self.flights.alone(boarder, || self.position());
+        let seat = self.flights.alone(boarder, || self.log.position());
         // A purge may have come since the look, when nothing was on the board for it to cut: what
         // it removed must not be asked about, or a 304 would revive it. What stands there now may
         // be, also if it would do: this caller goes anyway.
@@ -327,7 +305,7 @@ impl Engine {
             Look::Wanting(again) => again.prior,
             Look::Served(obtained) => Some(obtained.entry),
         };
-        let keep = Keep::of(ask, &wanting).alone();
+        let keep = keep_of(ask, &wanting).alone();
         // What is never fresh stands in a tier all the same, and its origin can be asked about it.
         let markers = &self.passes[ask.credentials as usize];
         let is_unfresh = markers.standing(ask.key, self.clock.now()) == Some(Marked::Unfresh);

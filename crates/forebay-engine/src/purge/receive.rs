@@ -1,27 +1,31 @@
-//! What other instances tell, and what follows from hearing nothing.
+//! Messages of other instances: purges, versions, and interruptions of the bus.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use forebay_core::{KeyRef, Purge, Reach};
+use tokio::time::sleep;
 
-use crate::Engine;
-use crate::runtime::event::Event;
+use crate::engine::Engine;
+use crate::memory::Limits;
+use crate::purge_log::cluster::Cluster;
+use crate::runtime::clock::Clock;
+use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::spawn;
 use crate::tiers::bus::{Bookmark, Listener, Notice};
+use crate::tiers::tier::Tier;
 
-/// An engine, as the bus knows it: it does not keep it alive.
-pub(crate) struct Ear(Weak<Engine>);
+/// Shortest interval between two recorded bookmarks. Purges of that interval are applied once more
+/// after a restart.
+const BOOKMARK_INTERVAL: Duration = Duration::from_millis(250);
 
-impl Ear {
-    pub(crate) fn of(engine: &Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self(Arc::downgrade(engine)))
-    }
-}
+/// Receiver of the bus for one engine, which it does not keep alive.
+struct BusReceiver(Weak<Engine>);
 
-impl Listener for Ear {
+impl Listener for BusReceiver {
     fn hear(&self, notice: Notice) {
         if let Some(engine) = self.0.upgrade() {
-            engine.hear(notice);
+            engine.receive(notice);
         }
     }
 
@@ -31,59 +35,113 @@ impl Listener for Ear {
 }
 
 impl Engine {
-    fn hear(self: &Arc<Self>, notice: Notice) {
+    /// Creates an engine that is connected with those of other instances. One of the tiers is
+    /// shared with them.
+    #[must_use]
+    pub fn clustered(
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+        tiers: Vec<Arc<dyn Tier>>,
+        cluster: Cluster,
+    ) -> Arc<Self> {
+        let bus = cluster.bus.clone();
+        let engine = Arc::new(Self::build(limits, clock, observer, tiers, Some(cluster)));
+        bus.listen(Arc::new(BusReceiver(Arc::downgrade(&engine))));
+        engine
+    }
+
+    fn receive(self: &Arc<Self>, notice: Notice) {
         let now = self.clock.now();
         match notice {
-            Notice::Purged { what, reach } => self.hear_purge(what, reach),
-            Notice::Outdated { key, newer } => self.hear_version(&Purge::Key(key), newer),
+            Notice::Purged { what, reach } => self.receive_purge(what, reach),
+            Notice::Outdated { key, newer } => self.receive_version(&Purge::Key(key), newer),
             Notice::Gap => {
-                self.following.broke();
-                self.change_suspicion(|bus_trust, at| bus_trust.gap(at, now));
+                self.log.progress.note_gap();
+                self.log.change_trust(|bus_trust, at| bus_trust.gap(at, now));
                 self.observer.observe(Event::BusGap);
             }
             Notice::Lost => {
-                self.change_suspicion(|bus_trust, at| bus_trust.lost(at, now));
+                self.log.change_trust(|bus_trust, at| bus_trust.lost(at, now));
                 self.observer.observe(Event::BusLost);
             }
             Notice::Heard => {
-                self.change_suspicion(|bus_trust, _| bus_trust.heard());
+                self.log.change_trust(|bus_trust, _| bus_trust.heard());
                 self.observer.observe(Event::BusHeard);
-                self.hear_first_word();
+                if let Some(joined) = &self.joined {
+                    joined.has_reported();
+                }
             }
-            Notice::Reached(bookmark) => self.reached(bookmark),
-        }
-    }
-
-    /// Flights and memory at once, tiers of this instance behind everybody's back: what departs
-    /// meanwhile does not look there. What is shared was purged by who has published.
-    fn hear_purge(self: &Arc<Self>, what: Purge, reach: Reach) {
-        self.watches.note(&what);
-        self.observer.observe(Event::Noticed(what.kind()));
-        match &what {
-            Purge::Key(key) => self.hear_purge_of_key(key.borrowed(), reach),
-            _ => {
-                let carrying_out = self.note(&what, reach);
-                if !self.lower.any_of_its_own() {
-                    carrying_out.end(true);
-                } else {
-                    let engine = self.clone();
-                    spawn(async move { carrying_out.end(engine.lower.keep(&what, true).await) });
+            Notice::Reached(bookmark) => {
+                if self.lower.any_of_its_own() && self.log.progress.reached(bookmark) {
+                    spawn(record_bookmarks(Arc::downgrade(self)));
                 }
             }
         }
     }
 
-    fn hear_purge_of_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) {
+    /// Applies a purge of another instance: to flights and memory at once, to the tiers of this
+    /// instance in the background; loads that start meanwhile do not look there. The publishing
+    /// instance has purged the shared tiers.
+    fn receive_purge(self: &Arc<Self>, what: Purge, reach: Reach) {
+        self.log.note_for_watches(&what);
+        self.observer.observe(Event::Noticed(what.kind()));
+        match &what {
+            Purge::Key(key) => self.receive_purge_of_key(key.borrowed(), reach),
+            _ => {
+                let in_progress = self.record(&what, reach);
+                if !self.lower.any_of_its_own() {
+                    in_progress.end(true);
+                } else {
+                    let engine = self.clone();
+                    spawn(async move { in_progress.end(engine.lower.keep(&what, true).await) });
+                }
+            }
+        }
+    }
+
+    fn receive_purge_of_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) {
         if !self.lower.any_of_its_own() {
             self.flights.cut(key, || self.purge_memory(key, reach));
             return;
         }
         let (purging, _) = self.flights.purging(key, || self.purge_memory(key, reach));
-        let (engine, carrying_out) = (self.clone(), self.following.begin());
+        let (engine, in_progress) = (self.clone(), self.log.progress.begin());
         spawn(async move {
-            purging.settled().await;
+            purging.committed().await;
             let removed = engine.lower.remove_its_own(purging.primary()).await;
-            carrying_out.end(removed.is_some());
+            in_progress.end(removed.is_some());
         });
+    }
+
+    /// Waits until the tiers of this instance have applied all received purges, and records the
+    /// bookmark there. Call it before closing them: unrecorded purges are received once more by the
+    /// next process.
+    pub async fn settle(&self) {
+        self.record_bookmark().await;
+    }
+
+    /// Records the newest bookmark. Returns `false` if there is none.
+    async fn record_bookmark(&self) -> bool {
+        let progress = &self.log.progress;
+        let Some(pending) = progress.next() else { return false };
+        progress.carried_out(pending.behind).await;
+        let chain = progress.take_chain();
+        if !self.lower.keep_bookmark(&pending.bookmark, chain).await {
+            progress.put_back(pending, chain);
+        }
+        true
+    }
+}
+
+/// Records bookmarks until there is none left, or the engine is dropped.
+async fn record_bookmarks(engine: Weak<Engine>) {
+    loop {
+        let Some(engine) = engine.upgrade() else { return };
+        if !engine.record_bookmark().await {
+            return;
+        }
+        drop(engine);
+        sleep(BOOKMARK_INTERVAL).await;
     }
 }

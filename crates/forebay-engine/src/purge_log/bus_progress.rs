@@ -1,115 +1,119 @@
-//! How far the tiers of this instance alone have followed the bus, written down in them.
+//! Bus progress of the tiers that belong to this instance alone, recorded in them as bookmarks.
 //!
-//! A bookmark may be written down once all that was told before it has been carried out in those
-//! tiers: the next process is told of what comes behind it, and of nothing else. So each purge on
-//! its way there has a number, and a bookmark waits for those that were begun before it. One that
-//! is older than it could be does no harm: to be told of a purge twice is to purge twice.
+//! A bookmark is recorded once all purges received before it are applied to those tiers. The next
+//! process then receives only later purges. So each purge in progress has a number, and a bookmark
+//! waits for those that began before it. A bookmark that is older than necessary does no harm:
+//! applying a purge twice has the effect of applying it once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use forebay_core::Position;
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
-use crate::Engine;
-use crate::runtime::sync::{Mutex, spawn};
+use crate::runtime::sync::Mutex;
 use crate::tiers::bus::{Bookmark, Chain};
 
-/// How far apart bookmarks are written at least. What is purged within that time is purged once
-/// more after a restart.
-const KEEP_GAP: Duration = Duration::from_millis(250);
-
-/// What is on its way into tiers, and how far they are.
+/// Purges being applied to tiers, and the bookmark to record next.
 #[derive(Default)]
-pub(crate) struct Following {
+pub(crate) struct BusProgress {
     state: Mutex<State>,
     ended: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many purges have been begun.
+    /// Number of purges begun.
     begun: u64,
-    /// Those that are not over, and where the log of purges stood before each that is noted there;
-    /// as many as there are tasks that carry them out.
-    under_way: BTreeMap<u64, Option<Position>>,
-    /// Where the log of purges stood when one was begun last.
+    /// Purges in progress by number, with the log position before each recorded one. There are as
+    /// many as tasks that apply them.
+    in_progress: BTreeMap<u64, Option<Position>>,
+    /// Log position of the latest purge begun.
     position: Position,
-    /// Where it stood before the first that could not be carried out.
+    /// Log position before the first purge that failed.
     failed: Option<Position>,
-    /// The newest bookmark that is not written yet, and how many purges were begun before it.
-    newest: Option<(Bookmark, u64)>,
-    /// Something was missed, or could not be carried out, since the last bookmark that was
-    /// written.
+    /// Newest bookmark that is not recorded yet.
+    newest: Option<PendingBookmark>,
+    /// `true` if a purge was missed or failed since the last recorded bookmark.
     is_broken: bool,
-    /// Whether somebody writes.
-    is_tended: bool,
+    /// `true` while a task records bookmarks.
+    has_task: bool,
 }
 
-/// A purge on its way into tiers. Dropped before it is over, it counts as not carried out.
-#[must_use = "a purge that is dropped was not carried out"]
-pub(crate) struct CarryingOut {
-    following: Arc<Following>,
+/// Bookmark to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingBookmark {
+    pub(crate) bookmark: Bookmark,
+    /// Number of purges begun before it.
+    pub(crate) behind: u64,
+}
+
+/// Purge being applied to tiers. Dropped before [`end`](Self::end), it counts as failed.
+#[must_use = "a purge that is dropped counts as failed"]
+pub(crate) struct PurgeInProgress {
+    progress: Arc<BusProgress>,
     number: u64,
     is_kept: bool,
 }
 
-impl Following {
-    /// Of a single key: it is removed, and not noted in the log of purges.
-    pub(crate) fn begin(self: &Arc<Self>) -> CarryingOut {
-        self.carrying_out(&mut self.state.lock(), None)
+impl BusProgress {
+    /// Begins a purge of a single key, which is not recorded in the log.
+    pub(crate) fn begin(self: &Arc<Self>) -> PurgeInProgress {
+        self.begin_purge(&mut self.state.lock(), None)
     }
 
-    /// Of one that takes the log of purges from one position to another. Under the lock of that
-    /// log: else what is begun later could be over while this one is not begun yet.
-    pub(crate) fn begin_noted(self: &Arc<Self>, (before, at): (Position, Position)) -> CarryingOut {
+    /// Begins a purge that moves the log from one position to another. Called with the log locked:
+    /// otherwise a later purge could end before this one has begun.
+    pub(crate) fn begin_noted(self: &Arc<Self>, before: Position, at: Position) -> PurgeInProgress {
         let mut state = self.state.lock();
         state.position = at;
-        self.carrying_out(&mut state, Some(before))
+        self.begin_purge(&mut state, Some(before))
     }
 
-    fn carrying_out(self: &Arc<Self>, state: &mut State, before: Option<Position>) -> CarryingOut {
+    fn begin_purge(
+        self: &Arc<Self>,
+        state: &mut State,
+        before: Option<Position>,
+    ) -> PurgeInProgress {
         state.begun += 1;
         let number = state.begun;
-        state.under_way.insert(number, before);
-        CarryingOut { following: self.clone(), number, is_kept: false }
+        state.in_progress.insert(number, before);
+        PurgeInProgress { progress: self.clone(), number, is_kept: false }
     }
 
-    /// Up to where the log of purges has been carried out in the tiers. What they give out from
-    /// now on is as good as if it had departed there.
+    /// Returns the log position up to which the tiers have applied all purges. An entry that they
+    /// return from now on counts as loaded at that position.
     pub(crate) fn carried_out_up_to(&self) -> Position {
         let state = self.state.lock();
-        let pending = state.under_way.values().flatten().copied().chain(state.failed);
+        let pending = state.in_progress.values().flatten().copied().chain(state.failed);
         pending.fold(state.position, Position::min)
     }
 
-    /// What is held in tiers may have been purged unheard.
-    pub(crate) fn broke(&self) {
+    /// Notes that entries in the tiers may have missed a purge.
+    pub(crate) fn note_gap(&self) {
         self.state.lock().is_broken = true;
     }
 
-    /// The bus has told everything up to here. `true` if somebody has to begin to write.
-    fn reached(&self, bookmark: Bookmark) -> bool {
+    /// Notes the newest bookmark. Returns `true` if the caller has to start a task that records it.
+    pub(crate) fn reached(&self, bookmark: Bookmark) -> bool {
         let mut state = self.state.lock();
-        state.newest = Some((bookmark, state.begun));
-        !std::mem::replace(&mut state.is_tended, true)
+        state.newest = Some(PendingBookmark { bookmark, behind: state.begun });
+        !std::mem::replace(&mut state.has_task, true)
     }
 
-    /// The one to be written next; nothing if there is none, and then nobody tends it any more.
-    fn next(&self) -> Option<(Bookmark, u64)> {
+    /// Takes the bookmark to record next. `None` if there is none; then its task has ended.
+    pub(crate) fn next(&self) -> Option<PendingBookmark> {
         let mut state = self.state.lock();
         let next = state.newest.take();
-        state.is_tended &= next.is_some();
+        state.has_task &= next.is_some();
         next
     }
 
-    /// Waits for all that was begun before a bookmark.
-    async fn carried_out(&self, behind: u64) {
+    /// Waits for all purges that began before a bookmark.
+    pub(crate) async fn carried_out(&self, behind: u64) {
         loop {
             let ended = self.ended.notified();
-            let first = self.state.lock().under_way.keys().next().copied();
+            let first = self.state.lock().in_progress.keys().next().copied();
             if first.is_none_or(|number| number > behind) {
                 return;
             }
@@ -117,79 +121,40 @@ impl Following {
         }
     }
 
-    /// Asked when everything before the bookmark is over: what comes to light later concerns the
-    /// next one.
-    fn take_chain(&self) -> Chain {
+    /// Returns whether purges were missed or failed, and resets it. Called when all purges before a
+    /// bookmark have ended: later findings concern the next bookmark.
+    pub(crate) fn take_chain(&self) -> Chain {
         match std::mem::take(&mut self.state.lock().is_broken) {
             true => Chain::Broken,
             false => Chain::Whole,
         }
     }
 
-    /// It could not be written.
-    fn put_back(&self, (bookmark, behind): (Bookmark, u64), chain: Chain) {
+    /// Returns a bookmark that could not be recorded to the queue, unless there is a newer one.
+    pub(crate) fn put_back(&self, pending: PendingBookmark, chain: Chain) {
         let mut state = self.state.lock();
         state.is_broken |= chain == Chain::Broken;
-        state.newest.get_or_insert((bookmark, behind));
+        state.newest.get_or_insert(pending);
     }
 }
 
-impl CarryingOut {
-    /// It is over; `is_kept` if the tiers have it, for the next process, too.
+impl PurgeInProgress {
+    /// Ends the purge. `is_kept`: the tiers have applied it, also for the next process.
     pub(crate) fn end(mut self, is_kept: bool) {
         self.is_kept = is_kept;
     }
 }
 
-impl Drop for CarryingOut {
+impl Drop for PurgeInProgress {
     fn drop(&mut self) {
-        let mut state = self.following.state.lock();
-        let before = state.under_way.remove(&self.number).flatten();
+        let mut state = self.progress.state.lock();
+        let before = state.in_progress.remove(&self.number).flatten();
         if !self.is_kept {
             state.is_broken = true;
             state.failed = before.into_iter().chain(state.failed).min();
         }
         drop(state);
-        self.following.ended.notify_waiters();
-    }
-}
-
-impl Engine {
-    /// The bus has told everything up to here.
-    pub(crate) fn reached(self: &Arc<Self>, bookmark: Bookmark) {
-        if self.lower.any_of_its_own() && self.following.reached(bookmark) {
-            spawn(tend(Arc::downgrade(self)));
-        }
-    }
-
-    /// Waits until the tiers of this instance alone have carried out what was heard so far, and
-    /// writes down there how far that is. Worth calling before they are closed: what is not
-    /// written down is heard once more by the next process.
-    pub async fn settle(&self) {
-        self.keep_bookmark().await;
-    }
-
-    /// `false` if there is nothing to be written.
-    async fn keep_bookmark(&self) -> bool {
-        let Some((bookmark, behind)) = self.following.next() else { return false };
-        self.following.carried_out(behind).await;
-        let chain = self.following.take_chain();
-        if !self.lower.keep_bookmark(&bookmark, chain).await {
-            self.following.put_back((bookmark, behind), chain);
-        }
-        true
-    }
-}
-
-/// Writes until there is nothing more to be written, or the engine is gone.
-async fn tend(engine: Weak<Engine>) {
-    loop {
-        let Some(engine) = engine.upgrade() else { return };
-        if !engine.keep_bookmark().await {
-            return;
-        }
-        drop(engine);
-        sleep(KEEP_GAP).await;
+        self.progress.ended.notify_waiters();
     }
 }
 
@@ -205,56 +170,56 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_waits_for_what_was_begun_before_it_and_for_nothing_else() {
-        let following = Arc::new(Following::default());
-        let before = following.begin();
-        assert!(following.reached(bookmark("a")));
-        let after = following.begin();
-        let (next, behind) = following.next().expect("the one");
+    fn a_bookmark_waits_for_the_purges_begun_before_it_only() {
+        let progress = Arc::new(BusProgress::default());
+        let before = progress.begin();
+        assert!(progress.reached(bookmark("a")));
+        let after = progress.begin();
+        let PendingBookmark { bookmark: next, behind } = progress.next().expect("the one");
         assert_eq!(next, bookmark("a"));
-        assert!(following.carried_out(behind).now_or_never().is_none());
+        assert!(progress.carried_out(behind).now_or_never().is_none());
         before.end(true);
-        assert!(following.carried_out(behind).now_or_never().is_some());
-        assert_eq!(following.take_chain(), Chain::Whole);
+        assert!(progress.carried_out(behind).now_or_never().is_some());
+        assert_eq!(progress.take_chain(), Chain::Whole);
         drop(after);
-        assert_eq!(following.take_chain(), Chain::Broken, "it was not carried out");
-        assert_eq!(following.take_chain(), Chain::Whole);
+        assert_eq!(progress.take_chain(), Chain::Broken, "it failed");
+        assert_eq!(progress.take_chain(), Chain::Whole);
     }
 
     #[test]
-    fn what_could_not_be_written_is_written_later_unless_there_is_a_newer_one() {
-        let following = Following::default();
-        following.broke();
-        assert!(following.reached(bookmark("a")) && !following.reached(bookmark("b")));
-        let first = following.next().expect("b");
-        let chain = following.take_chain();
-        following.put_back(first, chain);
-        assert_eq!(following.take_chain(), Chain::Broken);
-        let again = following.next().expect("b, again");
-        assert_eq!(again.0, bookmark("b"));
-        following.reached(bookmark("c"));
-        following.put_back(again, Chain::Whole);
-        assert_eq!(following.next().map(|(next, _)| next), Some(bookmark("c")));
-        assert_eq!(following.next(), None);
-        assert!(following.reached(bookmark("d")), "nobody tends it any more");
+    fn a_bookmark_that_failed_is_recorded_later_unless_there_is_a_newer_one() {
+        let progress = BusProgress::default();
+        progress.note_gap();
+        assert!(progress.reached(bookmark("a")) && !progress.reached(bookmark("b")));
+        let first = progress.next().expect("b");
+        let chain = progress.take_chain();
+        progress.put_back(first, chain);
+        assert_eq!(progress.take_chain(), Chain::Broken);
+        let again = progress.next().expect("b, again");
+        assert_eq!(again.bookmark, bookmark("b"));
+        progress.reached(bookmark("c"));
+        progress.put_back(again, Chain::Whole);
+        assert_eq!(progress.next().map(|next| next.bookmark), Some(bookmark("c")));
+        assert_eq!(progress.next(), None);
+        assert!(progress.reached(bookmark("d")), "its task has ended");
     }
 
     #[test]
-    fn what_is_carried_out_ends_before_the_first_purge_that_is_not() {
-        let following = Arc::new(Following::default());
+    fn progress_ends_before_the_first_purge_that_is_not_applied() {
+        let progress = Arc::new(BusProgress::default());
         let at = |number: u64| (0..number).fold(Position::default(), |at, _| at.next());
-        let up_to = || following.carried_out_up_to();
-        let first = following.begin_noted((at(4), at(5)));
-        let second = following.begin_noted((at(5), at(6)));
+        let up_to = || progress.carried_out_up_to();
+        let first = progress.begin_noted(at(4), at(5));
+        let second = progress.begin_noted(at(5), at(6));
         assert_eq!(up_to(), at(4), "neither");
         second.end(true);
-        assert_eq!(up_to(), at(4), "what came later does not count before it");
-        drop(following.begin());
+        assert_eq!(up_to(), at(4), "a later purge does not count before it");
+        drop(progress.begin());
         first.end(true);
-        assert_eq!(up_to(), at(6), "one of a key is no part of it");
-        following.begin_noted((at(6), at(7))).end(false);
-        following.begin_noted((at(7), at(8))).end(true);
-        assert_eq!(up_to(), at(6), "one has failed, and nothing makes up for that");
+        assert_eq!(up_to(), at(6), "a purge of one key does not count");
+        progress.begin_noted(at(6), at(7)).end(false);
+        progress.begin_noted(at(7), at(8)).end(true);
+        assert_eq!(up_to(), at(6), "a failed purge stays failed");
     }
 
     #[test]

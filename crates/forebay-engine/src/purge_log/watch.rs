@@ -1,56 +1,54 @@
-//! Watching a key for purges, for who has an answer of it before any flight has departed.
+//! Watching a key for purges, for a request that has an answer before any flight has started.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_core::{Key, KeyRef, Position, Purge};
+use forebay_core::{Key, KeyRef, Purge};
 use smallvec::SmallVec;
 
-use crate::Engine;
 use crate::runtime::sync::Mutex;
 use crate::runtime::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How many may watch at once: each is a request under way, of which there are fewer. Beyond it a
-/// watch counts as one that has seen what must not be, and the answer is not stored.
+/// Maximum number of watches. Each is a request in progress, of which there are fewer. One more
+/// watch counts as affected by a purge, so that its answer is not stored.
 const WATCHES_MAX: usize = 16_384;
 
-/// Those who watch. As many as there are requests under way that may be stored in this way.
+/// Keys that are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// How many there are: mostly none, and then nobody takes the lock.
+    /// Number of watches. It is 0 most of the time, and then the lock is not taken.
     count: AtomicUsize,
     by_key: Mutex<HashMap<Key, Watching, ahash::RandomState>>,
 }
 
-/// What those who watch one key have seen.
+/// Purge counts of the watches of one key.
 type Watching = SmallVec<[Arc<AtomicU64>; 1]>;
 
-/// Sees every purge of its key from its beginning on.
+/// Count of the purges of a key since the watch began.
 pub struct Watch {
-    engine: Arc<Engine>,
+    watches: Arc<Watches>,
     key: Key,
-    position: Position,
-    /// Nothing if there were too many already.
+    /// Newest position of the purge log.
+    newest: Arc<AtomicU64>,
+    /// Position of the purge log when the watch began.
+    begun_at: u64,
+    /// `None` if there were too many watches.
     purges: Option<Arc<AtomicU64>>,
 }
 
-impl Engine {
-    /// Watches a key. A load that is given an answer which was made in the meantime asks what the
-    /// watch has seen: it is on the board by then, where later purges find it.
-    #[must_use]
-    pub fn watch(self: &Arc<Self>, key: Key) -> Watch {
-        let purges = self.watches.begin(&key);
-        Watch { engine: self.clone(), key, position: self.position(), purges }
-    }
-}
-
 impl Watch {
-    /// Whether no purge has begun that could reach its key, but for `own` purges of that key and
-    /// `logged` ones that name no key. All of those must be over.
+    pub(super) fn begin(watches: &Arc<Watches>, key: Key, newest: &Arc<AtomicU64>) -> Self {
+        let purges = watches.begin(&key);
+        let begun_at = newest.load(Ordering::Acquire);
+        Self { watches: watches.clone(), key, newest: newest.clone(), begun_at, purges }
+    }
+
+    /// Returns `true` if no purge has begun that could affect the key, except `own` purges of that
+    /// key and `logged` purges that name no key. All of those must have ended.
     #[must_use]
     pub fn saw_only(&self, own: u64, logged: u64) -> bool {
-        let passed = self.engine.position().number() - self.position.number();
+        let passed = self.newest.load(Ordering::Acquire) - self.begun_at;
         let is_own = |purges: &Arc<AtomicU64>| purges.load(Ordering::SeqCst) == own;
         self.purges.as_ref().is_some_and(is_own) && passed == logged
     }
@@ -66,8 +64,7 @@ impl fmt::Debug for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let Some(purges) = &self.purges else { return };
-        let watches = &self.engine.watches;
-        let mut by_key = watches.by_key.lock();
+        let mut by_key = self.watches.by_key.lock();
         let bytes = self.key.borrowed().bytes();
         if let Some(watching) = by_key.get_mut(bytes) {
             watching.retain(|one| !Arc::ptr_eq(one, purges));
@@ -75,12 +72,12 @@ impl Drop for Watch {
                 by_key.remove(bytes);
             }
         }
-        watches.count.fetch_sub(1, Ordering::SeqCst);
+        self.watches.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Watches {
-    /// What somebody who watches a key counts with. Nothing if too many do.
+    /// Returns the count of a new watch, or `None` if there are too many.
     fn begin(&self, key: &Key) -> Option<Arc<AtomicU64>> {
         let mut by_key = self.by_key.lock();
         if self.count.load(Ordering::SeqCst) >= WATCHES_MAX {
@@ -92,8 +89,8 @@ impl Watches {
         Some(purges)
     }
 
-    /// A purge begins: before it removes anything.
-    pub(crate) fn note(&self, what: &Purge) {
+    /// Counts a purge. Called before it removes anything.
+    pub(super) fn note(&self, what: &Purge) {
         if let Purge::Key(key) = what
             && self.count.load(Ordering::SeqCst) > 0
         {
@@ -112,40 +109,46 @@ impl Watches {
 mod tests {
     use forebay_core::{KeyBuf, Reach};
 
+    use super::super::PurgeLog;
     use super::*;
-    use crate::{Limits, SystemClock};
+    use crate::runtime::clock::SystemClock;
 
-    #[tokio::test]
-    async fn a_watch_sees_what_reaches_its_key_and_nothing_else() {
-        let engine = Engine::new(Limits::of(1 << 20), Arc::new(SystemClock), Arc::new(()));
-        let key = |name: &str| KeyBuf::new("site").part(name.as_bytes()).borrowed().to_key();
-        let watch = engine.watch(key("a"));
-        let second = engine.watch(key("a"));
-        engine.purge(&Purge::Key(key("b")), Reach::Hard).await;
-        assert!(watch.saw_only(0, 0));
-        engine.purge(&Purge::Key(key("a")), Reach::Soft).await;
-        assert!(watch.saw_only(1, 0) && second.saw_only(1, 0) && !watch.saw_only(0, 0));
-        drop(second);
-        engine.purge(&Purge::Key(key("a")), Reach::Hard).await;
-        assert!(watch.saw_only(2, 0));
-        engine.purge(&Purge::All, Reach::Soft).await;
-        assert!(!watch.saw_only(2, 0) && watch.saw_only(2, 1));
-        drop(watch);
-        assert!(engine.watches.by_key.lock().is_empty());
-        assert_eq!(engine.watches.count.load(Ordering::SeqCst), 0);
+    fn log() -> PurgeLog {
+        PurgeLog::new(Arc::new(SystemClock), None)
     }
 
-    #[tokio::test]
-    async fn no_more_watch_than_may_and_who_does_not_is_told() {
-        let engine = Engine::new(Limits::of(1 << 20), Arc::new(SystemClock), Arc::new(()));
+    #[test]
+    fn a_watch_counts_the_purges_of_its_key_and_no_others() {
+        let log = log();
+        let key = |name: &str| KeyBuf::new("site").part(name.as_bytes()).borrowed().to_key();
+        let purge = |name: &str| log.note_for_watches(&Purge::Key(key(name)));
+        let watch = log.watch(key("a"));
+        let second = log.watch(key("a"));
+        purge("b");
+        assert!(watch.saw_only(0, 0));
+        purge("a");
+        assert!(watch.saw_only(1, 0) && second.saw_only(1, 0) && !watch.saw_only(0, 0));
+        drop(second);
+        purge("a");
+        assert!(watch.saw_only(2, 0));
+        log.note(&Purge::All, Reach::Soft).1.end(true);
+        assert!(!watch.saw_only(2, 0) && watch.saw_only(2, 1));
+        drop(watch);
+        assert!(log.watches.by_key.lock().is_empty());
+        assert_eq!(log.watches.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn one_watch_too_many_counts_as_affected() {
+        let log = log();
         let key =
             |number: usize| KeyBuf::new("site").part(&number.to_le_bytes()).borrowed().to_key();
-        let mut all: Vec<_> = (0..WATCHES_MAX).map(|number| engine.watch(key(number))).collect();
+        let mut all: Vec<_> = (0..WATCHES_MAX).map(|number| log.watch(key(number))).collect();
         assert!(all.iter().all(|watch| watch.saw_only(0, 0)));
-        let late = engine.watch(key(0));
-        assert!(!late.saw_only(0, 0), "nobody would have told it anything");
+        let late = log.watch(key(0));
+        assert!(!late.saw_only(0, 0), "it counts nothing");
         drop((late, all.pop()));
-        assert_eq!(engine.watches.count.load(Ordering::SeqCst), WATCHES_MAX - 1);
-        assert!(engine.watch(key(0)).saw_only(0, 0), "there is room again");
+        assert_eq!(log.watches.count.load(Ordering::SeqCst), WATCHES_MAX - 1);
+        assert!(log.watch(key(0)).saw_only(0, 0), "there is space again");
     }
 }

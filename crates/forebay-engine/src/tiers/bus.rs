@@ -1,14 +1,14 @@
 //! What instances tell each other: purges, in one order, and whether anything may have been missed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_core::{Key, Purge, Reach};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::purge::version::Newer;
-use crate::tiers::tier::TierError;
+pub use super::bookmark::{Bookmark, Chain};
+use super::error::TierError;
 
 /// Purges, carried to all instances.
 pub trait Bus: Send + Sync + 'static {
@@ -40,6 +40,16 @@ pub trait Bus: Send + Sync + 'static {
     /// [bookmark](Listener::bookmark) goes on from there. One that cannot says [`Notice::Gap`]
     /// before [`Notice::Heard`].
     fn listen(&self, listener: Arc<dyn Listener>);
+}
+
+/// New version of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newer {
+    /// Number of the version.
+    pub version: u64,
+    /// Minimum time for which older versions are refused: longer than any writer or load of an
+    /// older version takes.
+    pub keep: Duration,
 }
 
 /// A purge that was acknowledged.
@@ -92,34 +102,4 @@ pub enum Notice {
     Heard,
     /// All that was published up to here has been told, but for what a gap has told of.
     Reached(Bookmark),
-}
-
-/// The longest bookmark.
-const BOOKMARK_MAX: usize = 4 << 10;
-
-/// A place on a bus, in bytes that the bus alone reads. It may outlive the process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Bookmark(Bytes);
-
-impl Bookmark {
-    /// Nothing if it is longer than 4 KiB: none is kept of a bus that needs more.
-    #[must_use]
-    pub fn new(bytes: Bytes) -> Option<Self> {
-        (bytes.len() <= BOOKMARK_MAX).then_some(Self(bytes))
-    }
-
-    /// What the bus has written.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// Whether everything was told, and carried out, between two bookmarks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chain {
-    /// It was.
-    Whole,
-    /// Something may be missing: what is older than this may have been purged unheard.
-    Broken,
 }

@@ -5,8 +5,8 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 
-use super::tier::TierError;
-use crate::flight::load::LoadError;
+use super::error::TierError;
+use crate::runtime::panic_text;
 
 /// Carries out an operation of a tier or a bus. A panic is a failure like any other, also one that
 /// comes before there is a future.
@@ -15,7 +15,7 @@ where
     F: Future<Output = Result<T, TierError>>,
 {
     let operation = AssertUnwindSafe(async { begin().await }).catch_unwind();
-    operation.await.unwrap_or_else(|panic| Err(TierError::failed(LoadError::panicked(&*panic))))
+    operation.await.unwrap_or_else(|panic| Err(TierError::failed(panic_text(&*panic))))
 }
 
 #[cfg(test)]

@@ -4,26 +4,16 @@
 //! it may fill, and a purge withdraws it. It is safe by absence. One that has expired, was evicted
 //! or lost in a failover refuses the fill, and costs one more load; it never lets an old answer in.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Vary};
 use futures_util::future::BoxFuture;
 
-use crate::lookup::Credentials;
-use crate::tiers::tier::{Stored, TierError};
-
-/// What names a lease: random, and never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LeaseToken(pub [u8; 16]);
-
-impl fmt::Debug for LeaseToken {
-    // Who knows a token may fill.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaseToken(..)")
-    }
-}
+use super::error::TierError;
+pub use super::lease_token::LeaseToken;
+use super::tier::Stored;
+use crate::entry::select::Credentials;
 
 /// What is to be loaded.
 #[derive(Clone, Copy, Debug)]

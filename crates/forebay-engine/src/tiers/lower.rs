@@ -19,9 +19,10 @@ use self::pending_removals::{Debt, Debts};
 pub(crate) use self::writes::Turn;
 use self::writes::Writes;
 use super::catch_panic::caught;
+use super::error::TierError;
 use super::guard::{Access, Guard};
 use super::lease_strategy::{LEASE, Looked, OPEN, Outlook};
-use super::tier::{Budget, Tier, TierError};
+use super::tier::{Budget, Tier};
 use crate::runtime::clock::Clock;
 use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::Mutex;
@@ -55,7 +56,8 @@ pub(crate) struct LowerTier {
 impl LowerTiers {
     pub(crate) fn new(
         tiers: Vec<Arc<dyn Tier>>,
-        (clock, observer): (&Arc<dyn Clock>, &Arc<dyn Observer>),
+        clock: &Arc<dyn Clock>,
+        observer: &Arc<dyn Observer>,
     ) -> Self {
         let lower = |tier: Arc<dyn Tier>| LowerTier {
             guard: Guard::new(tier.clone(), clock, observer),

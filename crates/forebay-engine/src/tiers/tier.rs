@@ -13,9 +13,10 @@ use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
 
+use super::bookmark::{Bookmark, Chain};
+use super::error::TierError;
+use super::lease_token::LeaseToken;
 use crate::entry::body::{Parts, PieceStream};
-use crate::tiers::bus::{Bookmark, Chain};
-use crate::tiers::lease::LeaseToken;
 
 /// A storage tier below memory, such as a disk or a Redis.
 ///
@@ -213,31 +214,6 @@ impl Stored {
     }
 }
 
-/// The reason why an operation of a tier had no effect. Callers get it only with
-/// [`TierErrors::Strict`].
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TierError {
-    /// The operation failed with this cause.
-    #[error("operation failed: {0}")]
-    Failed(Arc<dyn std::error::Error + Send + Sync>),
-    /// The operation exceeded its time limit.
-    #[error("operation exceeded its time limit")]
-    TimedOut,
-    /// The circuit breaker bypasses the tier after failures.
-    #[error("circuit breaker is open after failures")]
-    Bypassed,
-    /// The entry exceeds the tier's maximum size. Not a failure of the tier.
-    #[error("entry exceeds the tier's maximum size")]
-    TooLarge,
-    /// The tier has stored or removed a newer version. Not a failure of the tier.
-    #[error("the tier has a newer version")]
-    Outdated,
-    /// The lease of the write is no longer valid. Not a failure of the tier.
-    #[error("the lease was withdrawn")]
-    Withdrawn,
-}
-
 /// Treatment of a failed read of a lower tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TierErrors {
@@ -246,12 +222,4 @@ pub enum TierErrors {
     Graceful,
     /// The call fails if no other tier has the entry. It does not load.
     Strict,
-}
-
-impl TierError {
-    /// Creates a failure with this cause.
-    #[must_use]
-    pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Failed(cause.into().into())
-    }
 }

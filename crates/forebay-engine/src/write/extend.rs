@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::{KeyRef, Lifetime};
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::entry::Entry;
 
 impl Engine {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge, Reach, Validator, version};
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::entry::Head;
 use crate::fill::Landing;
 use crate::flight::Boarder;
 use crate::flight::load::Load;
-use crate::purge::version::Newer;
+use crate::tiers::bus::Newer;
 
 impl Engine {
     /// Stores an entry under a primary key, in all tiers. `false` if none of them takes it.
@@ -40,7 +40,7 @@ impl Engine {
         meta.set_validator(Some(Validator { tag, modified: None }));
         let below = self.version_below(key).await;
         // An older version must not cut the flight of a newer one.
-        let is_newer = self.flights.cut_if(key, || self.raise_floor((key, below), newer));
+        let is_newer = self.flights.cut_if(key, || self.raise_floor(key, below, newer));
         is_newer && self.put_as((key, Some(newer)), (meta, head, body), select).await
     }
 
@@ -54,12 +54,12 @@ impl Engine {
         // A load may depart in between. It lands before this one and is overwritten, or after it
         // and finds itself outrun.
         let boarder = Boarder { primary: key, key, passed_over: None, now: self.clock.exact() };
-        let came = self.flights.alone(boarder, || self.position());
+        let came = self.flights.alone(boarder, || self.log.position());
         // What other instances hold is older, and what they load may be. If one of them tells of a
         // purge from here on, it finds this flight, and theirs came later.
         match newer {
-            None => drop(self.tell(&Purge::Key(key.to_key()), Reach::Hard).await),
-            Some(newer) if !self.tell_version(key, newer).await => return false,
+            None => drop(self.publish(&Purge::Key(key.to_key()), Reach::Hard).await),
+            Some(newer) if !self.publish_version(key, newer).await => return false,
             Some(_) => {}
         }
         let seat = self.flights.alone(boarder, || came.flight().position);

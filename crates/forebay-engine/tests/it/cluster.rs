@@ -135,8 +135,8 @@ impl Instance {
         let seen = Arc::new(Seen::default());
         let tiers = above.iter().cloned().chain([link.clone() as Arc<dyn Tier>]).collect();
         let cluster = Cluster { when_blind, wait_max, ..Cluster::new(link.clone(), link.clone()) };
-        let told: (Arc<dyn Clock>, Arc<dyn Observer>) = (clock.clone(), seen.clone());
-        let engine = Engine::clustered(Limits::of(MEMORY), told, tiers, cluster);
+        let engine =
+            Engine::clustered(Limits::of(MEMORY), clock.clone(), seen.clone(), tiers, cluster);
         Self { engine, link, seen }
     }
 

@@ -9,8 +9,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
-    BrokenBody, Company, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream, Select, Source,
-    TierErrors,
+    BrokenBody, Company, Content, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream,
+    Select, TierErrors,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -129,17 +129,17 @@ impl Load for Origin {
 
 /// An answer that is here at once.
 pub(crate) fn whole(meta: Meta, body: impl Into<Bytes>) -> Loaded {
-    Loaded::Entry { meta, head: Head::default(), source: Source::Whole(body.into()) }
+    Loaded::Entry { meta, head: Head::default(), source: Content::Whole(body.into()) }
 }
 
 /// An answer whose body comes later.
 pub(crate) fn flowing(meta: Meta, body: PieceStream) -> Loaded {
-    Loaded::Entry { meta, head: Head::default(), source: Source::Stream(body) }
+    Loaded::Entry { meta, head: Head::default(), source: Content::Stream(body) }
 }
 
 /// An answer for one caller alone.
 pub(crate) fn passed(body: impl Into<Bytes>, remember: Duration) -> Passed {
-    Passed { head: Head::default(), source: Source::Whole(body.into()), remember }
+    Passed { head: Head::default(), source: Content::Whole(body.into()), remember }
 }
 
 /// How many pieces a test writes ahead of the engine, at most.

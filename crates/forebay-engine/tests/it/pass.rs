@@ -147,7 +147,7 @@ async fn what_is_storable_but_never_fresh_is_neither_shared_nor_queued_for() {
 async fn a_private_body_goes_at_the_pace_of_its_caller_and_is_read_once() {
     let world = World::new();
     let origin = Origin::new(|_| async {
-        let source = forebay_engine::Source::Stream(crate::origin::ready_pieces(1_000, 64 << 10));
+        let source = forebay_engine::Content::Stream(crate::origin::ready_pieces(1_000, 64 << 10));
         let head = forebay_engine::Head::default();
         Ok(Loaded::Pass(forebay_engine::Passed { head, source, remember: secs(REMEMBER) }))
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta};
-use forebay_engine::{BodyReader, BrokenBody, Head, Limits, LoadError, Loaded, Source, Via};
+use forebay_engine::{BodyReader, BrokenBody, Content, Head, Limits, LoadError, Loaded, Via};
 use forebay_testkit::gate::Gate;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -28,7 +28,7 @@ fn narrow() -> World {
 
 /// A body that announces its length.
 fn sized(meta: Meta, pieces: usize) -> Loaded {
-    let source = Source::Sized((pieces * PIECE) as u64, ready_pieces(pieces, PIECE));
+    let source = Content::Sized((pieces * PIECE) as u64, ready_pieces(pieces, PIECE));
     Loaded::Entry { meta, head: Head::default(), source }
 }
 

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, PurgeState, Vary, Verdict, judge};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{
-    Ask, Body, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
-    Loaded, Look, MemoryTier, Select, Source, SystemClock, Via,
+    Ask, Body, Clock, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
+    LoadError, Loaded, Look, MemoryTier, Select, SystemClock, Via,
 };
 use forebay_http::Metrics;
 
@@ -142,7 +142,7 @@ impl Load for Asker {
     ) -> Result<Loaded, LoadError> {
         let vary = Vary::new(SELECTING.map(|(name, _)| name));
         let vary = Some(vary.context("two names are some").map_err(LoadError::origin)?);
-        let source = Source::Whole(Bytes::from(vec![b'x'; BODY]));
+        let source = Content::Whole(Bytes::from(vec![b'x'; BODY]));
         let mut meta = meta();
         meta.set_vary(vary);
         Ok(Loaded::Entry { meta, head: Head::default(), source })

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_core::judge::Dice;
 use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
-use forebay_engine::{Body, Entry, LoadError, Loaded, Passed, Source};
+use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
 use forebay_semantics::partial::{can_combine, combined_fields, received_range};
@@ -61,8 +61,8 @@ impl LoadState {
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
                     self.set_unshared_fields(kept.withheld.remove_from(&mut answer.headers));
                     let source = match body.size_hint().exact() {
-                        Some(length) => Source::Sized(length, body.into_stream()),
-                        None => Source::Stream(body.into_stream()),
+                        Some(length) => Content::Sized(length, body.into_stream()),
+                        None => Content::Stream(body.into_stream()),
                     };
                     return Ok(Loaded::Entry { meta, head: answer.into_head(), source });
                 }
@@ -91,7 +91,7 @@ impl LoadState {
         self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
-        let source = Source::Stream(body.into_stream());
+        let source = Content::Stream(body.into_stream());
         let passed = Passed { head: answer.into_head(), source, remember };
         if !is_failure(status) {
             return Ok(Loaded::Pass(passed));
@@ -288,26 +288,26 @@ const fn presence(status: StatusCode) -> Presence {
 }
 
 /// Returns a stored body as the source of another response.
-fn source_of(body: &Body) -> Source {
+fn source_of(body: &Body) -> Content {
     if let Some(bytes) = body.bytes() {
-        return Source::Whole(bytes.clone());
+        return Content::Whole(bytes.clone());
     }
     let unread = stream::unfold(body.reader(), |mut reader| async {
         let piece = reader.next().await?;
         Some((piece, reader))
     });
-    Source::Stream(unread.boxed())
+    Content::Stream(unread.boxed())
 }
 
 /// Returns the stored bytes before the missing range, that range as it arrives, and the stored
 /// bytes after it.
-fn around(stored: &StoredParts, first: u64, rest: OriginBody) -> Source {
+fn around(stored: &StoredParts, first: u64, rest: OriginBody) -> Content {
     let mut bytes = stored.bytes.clone();
     let before = stored.partial.parts.spans().iter().filter(|span| span.last < first);
     let before = before.map(|span| span.len()).sum::<u64>();
     let behind = bytes.split_off(usize::try_from(before).unwrap_or(bytes.len()).min(bytes.len()));
     let here = |bytes: Bytes| stream::iter((!bytes.is_empty()).then_some(Ok(bytes)));
-    Source::Stream(here(bytes).chain(rest.into_stream()).chain(here(behind)).boxed())
+    Content::Stream(here(bytes).chain(rest.into_stream()).chain(here(behind)).boxed())
 }
 
 /// RFC 5861 section 4: statuses to which stale-if-error applies.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Company, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Source, Watch,
+    Ask, Company, Content, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Watch,
 };
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
@@ -68,7 +68,7 @@ struct CombinedPart {
 }
 
 /// Bytes of a part, buffered or still arriving.
-enum Content {
+enum PartContent {
     Here(Bytes),
     Flowing(OriginBody, u64),
 }
@@ -139,8 +139,8 @@ impl PartLoad {
         };
         let before = before(prior, &answer.headers).await;
         let content = match body.size_hint().exact() {
-            Some(length) if before.is_none() => Content::Flowing(body, length),
-            _ => Content::Here(collect(body).await?),
+            Some(length) if before.is_none() => PartContent::Flowing(body, length),
+            _ => PartContent::Here(collect(body).await?),
         };
         let range = range.came(content.length()).ok_or(Unstorable::Partial);
         let came = range.and_then(|range| self.read(&answer, range, before.as_ref()));
@@ -199,8 +199,8 @@ impl PartLoad {
 
     /// Passes the part to the client. Other requests stay coalesced unless the response itself is
     /// private.
-    fn pass(&self, answer: Answer, mut content: Content) -> Result<Loaded, LoadError> {
-        if let Content::Flowing(body, _) = &mut content {
+    fn pass(&self, answer: Answer, mut content: PartContent) -> Result<Loaded, LoadError> {
+        if let PartContent::Flowing(body, _) = &mut content {
             self.0.request().site.origin.mark_unshared(body)?;
         }
         let status = answer.status;
@@ -217,14 +217,14 @@ impl PartLoad {
     }
 }
 
-impl From<OriginBody> for Content {
+impl From<OriginBody> for PartContent {
     fn from(body: OriginBody) -> Self {
         let length = body.size_hint().exact().unwrap_or(0);
         Self::Flowing(body, length)
     }
 }
 
-impl Content {
+impl PartContent {
     const fn length(&self) -> u64 {
         match self {
             Self::Here(bytes) => bytes.len() as u64,
@@ -232,10 +232,10 @@ impl Content {
         }
     }
 
-    fn into_source(self) -> Source {
+    fn into_source(self) -> Content {
         match self {
-            Self::Here(bytes) => Source::Whole(bytes),
-            Self::Flowing(body, _) => Source::Stream(body.into_stream()),
+            Self::Here(bytes) => Content::Whole(bytes),
+            Self::Flowing(body, _) => Content::Stream(body.into_stream()),
         }
     }
 
@@ -245,7 +245,7 @@ impl Content {
         partial: &Partial,
         before: Option<StoredParts>,
         range: Option<ContentRange>,
-    ) -> Result<Source, LoadError> {
+    ) -> Result<Content, LoadError> {
         let (Some(stored), Self::Here(new), Some(range)) = (before, &self, range) else {
             return Ok(self.into_source());
         };
@@ -253,7 +253,7 @@ impl Content {
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
         let all = join(partial, &[(&stored.partial, &stored.bytes), (&alone, new)]);
-        all.map(Source::Whole)
+        all.map(Content::Whole)
             .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
     }
 }
@@ -283,5 +283,5 @@ async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
 fn no_parts(request: &ClientRequest) -> Loaded {
     let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
     let meta = Meta::new(request.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
-    Loaded::Entry { meta, head: none.into_head(), source: Source::Whole(Bytes::new()) }
+    Loaded::Entry { meta, head: none.into_head(), source: Content::Whole(Bytes::new()) }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Purge, Reach, Vary};
 use forebay_engine::{
-    Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, Source, SystemClock,
+    Company, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, SystemClock,
 };
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{Direction, FaultProxy, Faults};
@@ -44,7 +44,7 @@ impl Load for Origin {
         meta.set_vary(self.language.and_then(|_| Vary::new([LANGUAGE])));
         let body = format!("{} {number}", self.language.unwrap_or("any"));
         let head = Head::new(Bytes::from_static(b"the head"));
-        Ok(Loaded::Entry { meta, head, source: Source::Whole(body.into()) })
+        Ok(Loaded::Entry { meta, head, source: Content::Whole(body.into()) })
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Purge, Reach};
 use forebay_engine::{
-    Clock, Cluster, Company, Engine, Entry, Event, Head, LeaseCame, Limits, Load, LoadError,
-    Loaded, Observer, Select, Source, SystemClock, Tier,
+    Cluster, Company, Content, Engine, Entry, Event, Head, LeaseCame, Limits, Load, LoadError,
+    Loaded, Observer, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -48,7 +48,7 @@ impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
         let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
         until_later(LOAD).await;
-        let (head, source) = (Head::new(Bytes::new()), Source::Whole(number.to_string().into()));
+        let (head, source) = (Head::new(Bytes::new()), Content::Whole(number.to_string().into()));
         Ok(Loaded::Entry { meta: meta(Duration::from_secs(60)), head, source })
     }
 }
@@ -75,10 +75,15 @@ impl Instance {
     async fn new(settings: Settings) -> Self {
         let fixture = Fixture::connect(settings);
         let (tier, came) = (Arc::new(fixture.tier.clone()), Arc::<Came>::default());
-        let told = (Arc::new(SystemClock) as Arc<dyn Clock>, came.clone() as Arc<dyn Observer>);
         let tiers: Vec<Arc<dyn Tier>> = vec![tier.clone()];
         let cluster = Cluster::new(tier.clone(), tier);
-        let engine = Engine::clustered(Limits::of(64 << 20), told, tiers, cluster);
+        let engine = Engine::clustered(
+            Limits::of(64 << 20),
+            Arc::new(SystemClock),
+            came.clone(),
+            tiers,
+            cluster,
+        );
         fixture
             .until(|tier| tier.endpoints()[0].is_up && tier.endpoints()[0].receives_wakeups)
             .await;

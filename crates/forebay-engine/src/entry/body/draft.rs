@@ -8,18 +8,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::flow::Flow;
 use super::parts::{Parts, PartsReader};
 
 /// A tier's copy of a flow.
 #[derive(Default)]
 pub(super) struct Draft {
-    parts: Option<Arc<dyn Parts>>,
+    pub(super) parts: Option<Arc<dyn Parts>>,
     /// How many bytes can be read there.
-    written: u64,
+    pub(super) written: u64,
     /// How many bytes the tier has taken. It may hold back some of them for a while.
-    taken: u64,
-    grows: bool,
+    pub(super) taken: u64,
+    pub(super) grows: bool,
 }
 
 impl Draft {
@@ -47,39 +46,5 @@ impl Draft {
 impl fmt::Debug for Draft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Draft({} of {} bytes, grows: {})", self.written, self.taken, self.grows)
-    }
-}
-
-/// The end of it that belongs to whoever writes the tier. Dropped, nothing more is written.
-#[derive(Debug)]
-pub(crate) struct Drafting(Arc<Flow>);
-
-impl Drafting {
-    /// From here on what the tier lacks is kept for it.
-    pub(crate) fn begin(flow: &Arc<Flow>) -> Self {
-        flow.with_draft(|draft| draft.grows = true);
-        Self(flow.clone())
-    }
-
-    /// The tier has taken so many bytes, and can give some of them back.
-    pub(crate) fn grew(&self, taken: u64, parts: Option<&Arc<dyn Parts>>) {
-        self.0.with_draft(|draft| {
-            draft.taken = taken;
-            if let Some(parts) = parts {
-                draft.written = parts.length();
-                draft.parts = Some(parts.clone());
-            }
-        });
-    }
-
-    /// Nothing more is written. `false` if nobody can read the body from its first byte any more.
-    pub(crate) fn end(&self) -> bool {
-        self.0.with_draft(|draft| draft.grows = false)
-    }
-}
-
-impl Drop for Drafting {
-    fn drop(&mut self) {
-        self.end();
     }
 }

@@ -11,6 +11,7 @@
 //! begins to read: in between, the window could move on, and a body that nobody seems to read
 //! would be given up. Those who are about to be told are *promised* a place.
 
+mod draft_writer;
 mod reader;
 mod state;
 mod writer;
@@ -21,6 +22,7 @@ use std::task::Waker;
 use super::draft::Draft;
 use crate::entry::in_flight::InFlight;
 use crate::runtime::sync::Mutex;
+pub(crate) use draft_writer::DraftWriter;
 pub(crate) use reader::Reader;
 use state::{Place, State};
 pub(crate) use writer::{FlowWriter, Pushed};
@@ -46,7 +48,7 @@ impl Flow {
 
     /// Changes what a lower tier holds of it. `false` if nobody can read the body from its first
     /// byte any more.
-    pub(super) fn with_draft(&self, change: impl FnOnce(&mut Draft)) -> bool {
+    fn with_draft(&self, change: impl FnOnce(&mut Draft)) -> bool {
         let mut state = self.state.lock();
         change(state.draft.get_or_insert_default());
         if state.windowed {

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 
-use crate::entry::body::{BrokenBody, PieceStream};
-use crate::flight::load::Source;
+use super::piece::{BrokenBody, Content, PieceStream};
 
 /// A body up to this size that is there with its head is announced whole: its followers wake
 /// once, not twice.
@@ -21,10 +20,10 @@ pub(crate) enum Gathered {
 }
 
 /// Takes what of a body is there already, without waiting for more.
-pub(crate) async fn gather_ready(source: Source) -> Gathered {
+pub(crate) async fn gather_ready(source: Content) -> Gathered {
     let mut stream = match source {
-        Source::Whole(bytes) => return Gathered::Whole(bytes),
-        Source::Stream(stream) | Source::Sized(_, stream) => stream,
+        Content::Whole(bytes) => return Gathered::Whole(bytes),
+        Content::Stream(stream) | Content::Sized(_, stream) => stream,
     };
     let mut ready = Vec::new();
     for _ in 0..READY_PIECES_MAX {

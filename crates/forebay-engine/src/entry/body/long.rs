@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use forebay_core::Timestamp;
 
-use super::BrokenBody;
+use super::piece::BrokenBody;
 use super::segments::{Idle, SEGMENT, SEGMENT_OVERHEAD, cut, join};
+use crate::entry::in_flight::unsettled::Unsettled;
 use crate::entry::in_flight::{Charged, InFlight};
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
@@ -73,16 +74,6 @@ impl Long {
         self.length + self.length.div_ceil(SEGMENT as u64) * SEGMENT_OVERHEAD
     }
 
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Relaxed)
-    }
-
-    /// When a reader last moved, if that is known.
-    pub(crate) fn moved_at(&self) -> Option<Timestamp> {
-        let moved_at = || Timestamp::from_millis(self.moved_at.load(Ordering::Relaxed));
-        self.clock.is_some().then(moved_at)
-    }
-
     fn move_on(&self) {
         self.moves.fetch_add(1, Ordering::Relaxed);
         if let Some(clock) = &self.clock {
@@ -109,28 +100,7 @@ impl Long {
         let Some(charged) = charged else { return };
         state.charged = Some(charged);
         drop(state);
-        in_flight.unsettled.note(self);
-    }
-
-    /// Whether no slot of memory holds it.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        let state = self.state.lock();
-        state.slots == 0 && !state.segments.is_empty()
-    }
-
-    /// Lets go of it if it is in no slot and everybody who has it only reads it, the caller not
-    /// counted. Whoever else has it may still mean to store it, or to serve it.
-    pub(crate) fn let_go(self: &Arc<Self>) -> bool {
-        let mut state = self.state.lock();
-        let readers = self.readers.load(Ordering::Acquire);
-        let is_gone = state.segments.is_empty();
-        if is_gone || state.slots > 0 || Arc::strong_count(self) != readers + 1 {
-            return false;
-        }
-        let gone = (std::mem::take(&mut state.segments), state.charged.take());
-        drop(state);
-        drop(gone);
-        true
+        in_flight.unsettled.note(Arc::<Self>::downgrade(self));
     }
 
     /// What is there from `at` on, up to the end of a segment. Nothing if it was let go of.
@@ -139,6 +109,36 @@ impl Long {
         let state = self.state.lock();
         let segment = state.segments.get(usize::try_from(index).ok()?)?;
         Some(segment.slice(usize::try_from(skip).ok()?.min(segment.len())..))
+    }
+}
+
+impl Unsettled for Long {
+    fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    fn moved_at(&self) -> Option<Timestamp> {
+        let moved_at = || Timestamp::from_millis(self.moved_at.load(Ordering::Relaxed));
+        self.clock.is_some().then(moved_at)
+    }
+
+    fn is_unsettled(&self) -> bool {
+        let state = self.state.lock();
+        state.slots == 0 && !state.segments.is_empty()
+    }
+
+    fn let_go(self: Arc<Self>) -> bool {
+        let mut state = self.state.lock();
+        let readers = self.readers.load(Ordering::Acquire);
+        let is_gone = state.segments.is_empty();
+        // The caller's reference is not counted.
+        if is_gone || state.slots > 0 || Arc::strong_count(&self) != readers + 1 {
+            return false;
+        }
+        let gone = (std::mem::take(&mut state.segments), state.charged.take());
+        drop(state);
+        drop(gone);
+        true
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 
-use super::{BrokenBody, PieceStream};
+use super::piece::{BrokenBody, PieceStream};
 
 /// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
 /// so this is patience with a disk that is busy, and not a budget.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use forebay_core::Timestamp;
 
 use super::InFlight;
-use crate::entry::body::Long;
 use crate::runtime::sync::Mutex;
 
 /// How long the readers of a body may stand still while others wait for room: a reader moves with
@@ -24,14 +23,29 @@ const SLOW_MAX: Duration = Duration::from_secs(10);
 /// When so many bodies are listed, those that are gone are struck off first.
 const LISTED_MIN: usize = 64;
 
-#[derive(Debug, Default)]
-pub(crate) struct UnsettledBodies {
-    bodies: Mutex<Vec<Unsettled>>,
+/// Body that is in no slot of memory, but may have readers.
+pub(crate) trait Unsettled: Send + Sync {
+    /// Number of times that a reader has moved.
+    fn moves(&self) -> u64;
+
+    /// Time of the last move, if known.
+    fn moved_at(&self) -> Option<Timestamp>;
+
+    /// Returns `true` while the body is kept although no slot of memory holds it.
+    fn is_unsettled(&self) -> bool;
+
+    /// Drops the body if no slot of memory holds it and all holders except the caller only read it.
+    /// Other holders may still store or serve it.
+    fn let_go(self: Arc<Self>) -> bool;
 }
 
-#[derive(Debug)]
-struct Unsettled {
-    body: Weak<Long>,
+#[derive(Default)]
+pub(crate) struct UnsettledBodies {
+    bodies: Mutex<Vec<UnsettledBody>>,
+}
+
+struct UnsettledBody {
+    body: Weak<dyn Unsettled>,
     /// Where its readers stood, and since when; nothing if nobody has looked yet.
     seen: Option<Seen>,
 }
@@ -44,14 +58,14 @@ struct Seen {
 }
 
 impl UnsettledBodies {
-    pub(crate) fn note(&self, body: &Arc<Long>) {
+    pub(crate) fn note(&self, body: Weak<dyn Unsettled>) {
         let mut bodies = self.bodies.lock();
         // Whenever the list is full, at least what is gone goes; so it is never longer than twice
         // what is there.
         if bodies.len() >= LISTED_MIN && bodies.len() == bodies.capacity() {
             bodies.retain(|unsettled| unsettled.body.strong_count() > 0);
         }
-        bodies.push(Unsettled { body: Arc::downgrade(body), seen: None });
+        bodies.push(UnsettledBody { body, seen: None });
     }
 }
 
@@ -69,7 +83,7 @@ impl InFlight {
         gone
     }
 
-    fn standing_still(&self, now: Timestamp) -> Vec<Arc<Long>> {
+    fn standing_still(&self, now: Timestamp) -> Vec<Arc<dyn Unsettled>> {
         let mut still = Vec::new();
         self.unsettled.bodies.lock().retain_mut(|unsettled| {
             let Some(body) = unsettled.body.upgrade() else { return false };
@@ -83,7 +97,7 @@ impl InFlight {
     }
 }
 
-impl Unsettled {
+impl UnsettledBody {
     fn stands_still(
         &mut self,
         (moves, moved_at): (u64, Option<Timestamp>),

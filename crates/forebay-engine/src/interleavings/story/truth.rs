@@ -161,7 +161,7 @@ fn a_refresh_that_breaks_off_leaves_what_was_stored() {
                 Err(BrokenBody::Source("reset".into()))
             };
             let half = stream::once(async { Ok(Bytes::from_static(b"half")) });
-            let source = Source::Stream(half.chain(stream::once(broken)).boxed());
+            let source = Content::Stream(half.chain(stream::once(broken)).boxed());
             Ok(varying(Loaded::Entry { meta: meta(), head: Head::default(), source }))
         });
         let caller = |_| {

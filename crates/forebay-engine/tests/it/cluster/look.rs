@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Lifetime, Meta};
-use forebay_engine::{
-    Clock, Cluster, Coalesce, Engine, LeaseCame, Limits, LoadError, Observer, Tier, Via,
-};
+use forebay_engine::{Clock, Cluster, Coalesce, Engine, LeaseCame, Limits, LoadError, Tier, Via};
 use tokio::time::Instant;
 
 use super::counts::{answering, minute, numbering};
@@ -235,9 +233,14 @@ async fn a_lease_that_is_not_needed_goes_back() {
         let link = Link::new(&together.server, number, (1, 0));
         let seen = Arc::new(Seen::default());
         let tiers: Vec<Arc<dyn Tier>> = vec![link.clone(), Arc::new(shelf.clone())];
-        let told: (Arc<dyn Clock>, Arc<dyn Observer>) = (together.clock.clone(), seen.clone());
         let cluster = Cluster::new(link.clone(), link.clone());
-        let engine = Engine::clustered(Limits::of(MEMORY), told, tiers, cluster);
+        let engine = Engine::clustered(
+            Limits::of(MEMORY),
+            together.clock.clone(),
+            seen.clone(),
+            tiers,
+            cluster,
+        );
         Instance { engine, link, seen }
     };
     let origin = numbering(&together.clock, minute);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta};
-use forebay_engine::{BrokenBody, LoadError, Loaded, Source};
+use forebay_engine::{BrokenBody, Content, LoadError, Loaded};
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ const ENDINGS: &[(&str, Ending)] = &[
     ("broken", |clock| Ok(flowing(minute(clock), slowly(Err(BrokenBody::Source("reset".into())))))),
     ("large", |clock| {
         let body = stream::iter([Ok(Bytes::from_static(b"x"))]).boxed();
-        let source = Source::Sized(MEMORY, body);
+        let source = Content::Sized(MEMORY, body);
         Ok(Loaded::Entry { meta: minute(clock), head: forebay_engine::Head::default(), source })
     }),
     ("never fresh", |clock| Ok(whole(Meta::new(clock_now(clock), Lifetime::fresh(secs(0))), "x"))),

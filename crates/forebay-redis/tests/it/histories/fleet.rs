@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    BusStatus, Cluster, Company, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select,
-    Source, SystemClock, Tier, Via,
+    BusStatus, Cluster, Company, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
+    Select, SystemClock, Tier, Via,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -59,7 +59,7 @@ impl Load for Origin {
         until_later(Duration::from_millis(self.millis)).await;
         let version = self.truths[self.which].version();
         until_later(Duration::from_millis(self.millis)).await;
-        let source = Source::Whole(version.to_string().into());
+        let source = Content::Whole(version.to_string().into());
         Ok(Loaded::Entry { meta, head: Head::default(), source })
     }
 }
@@ -80,9 +80,14 @@ impl Instance {
         let fixture = Fixture::connect(settings);
         let tier = Arc::new(fixture.tier.clone());
         let cluster = Cluster { when_blind, ..Cluster::new(tier.clone(), tier.clone()) };
-        let told = (Arc::new(SystemClock) as _, Arc::new(()) as _);
         let tiers: Vec<Arc<dyn Tier>> = vec![tier];
-        let engine = Engine::clustered(Limits::of(64 << 20), told, tiers, cluster);
+        let engine = Engine::clustered(
+            Limits::of(64 << 20),
+            Arc::new(SystemClock),
+            Arc::new(()),
+            tiers,
+            cluster,
+        );
         Arc::new(Self { engine, life, _world: fixture })
     }
 

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::{Flow, Place, State};
-use crate::entry::body::BrokenBody;
 use crate::entry::body::parts::PartsReader;
+use crate::entry::body::piece::BrokenBody;
 use crate::runtime::wakers::Ticket;
 
 /// One reader's place in a flow.

@@ -1,6 +1,7 @@
 //! What a flow holds, and which of it may go.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use bytes::Bytes;
 use crate::entry::body::draft::Draft;
 use crate::entry::body::long::{Long, LongReader};
 use crate::entry::body::parts::PartsReader;
-use crate::entry::body::{Body, BrokenBody};
+use crate::entry::body::piece::BrokenBody;
+use crate::entry::body::whole::Whole;
 use crate::entry::in_flight::Charged;
 use crate::runtime::wakers::Wakers;
 
@@ -138,7 +140,7 @@ impl State {
 
     /// From here on the body is held by those who have it, and charged to them: to the tier that
     /// takes it, or to the bodies in flight until everybody has read it.
-    pub(super) fn become_whole(&mut self, mut segments: Vec<Bytes>) -> Body {
+    pub(super) fn become_whole(&mut self, mut segments: Vec<Bytes>) -> Whole {
         self.pieces.clear();
         (self.held, self.granted) = (0, 0);
         self.charged.stay_within();
@@ -148,15 +150,15 @@ impl State {
                 self.pieces.push_back(Piece { start: 0, bytes: bytes.clone() });
             }
             self.recharge();
-            return Body::whole(bytes);
+            return Whole::One(bytes);
         }
         let in_flight = self.charged.in_flight().clone();
         let mut charged = std::mem::replace(&mut self.charged, in_flight.charge(0));
         charged.set(self.written);
         let long = Long::new(segments, (Some(charged.unsettle()), Some(in_flight.clock.clone())));
-        in_flight.unsettled.note(&long);
+        in_flight.unsettled.note(Arc::<Long>::downgrade(&long));
         self.whole = Some(LongReader::new(long.clone(), 0..self.written));
-        Body::long(long)
+        Whole::Long(long)
     }
 
     pub(super) fn has_window(&self) -> bool {

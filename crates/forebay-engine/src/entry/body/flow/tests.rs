@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::state::{PIECE_OVERHEAD, WINDOW_MIN};
 use super::writer::{AHEAD, GROWTH};
 use super::*;
+use crate::entry::body::Body;
 use crate::entry::body::BrokenBody;
 use crate::entry::body::segments::SEGMENT;
 use crate::entry::in_flight::Want;
@@ -38,7 +39,7 @@ fn every_reader_starts_at_the_first_byte_whenever_it_comes() {
     writer.push(Bytes::from_static(b"two"));
     let mut late = Reader::new(flow.clone());
     assert_eq!(next(&mut late), Some(Some(Ok(Bytes::from_static(b"one ")))));
-    let whole = writer.finish().expect("it was kept");
+    let whole = writer.finish().map(Body::from).expect("it was kept");
     assert_eq!(whole.bytes(), Some(&Bytes::from_static(b"one two")));
     assert_eq!(next(&mut early), Some(Some(Ok(Bytes::from_static(b"two")))));
     assert_eq!(next(&mut late), Some(Some(Ok(Bytes::from_static(b"two")))));
@@ -160,7 +161,7 @@ fn bodies_in_flight_are_charged_until_they_land_or_are_dropped() {
     let (writer, flow, in_flight) = flow();
     writer.push(piece(1_000));
     assert_eq!(in_flight.bytes(), 1_000 + PIECE_OVERHEAD);
-    assert_eq!(writer.finish().and_then(|whole| whole.length()), Some(1_000));
+    assert_eq!(writer.finish().map(Body::from).and_then(|whole| whole.length()), Some(1_000));
     assert_eq!(in_flight.bytes(), 0);
     drop(flow);
     let (writer, flow) = Flow::new(&in_flight, KEPT_MAX);
@@ -198,7 +199,7 @@ fn a_body_that_is_kept_asks_for_room_before_it_grows_and_gives_it_back() {
     assert_eq!(writer.wants(), None);
     writer.expect(Some(100_000));
     assert_eq!(writer.wants(), None, "no room is needed to see the end");
-    assert_eq!(writer.finish().and_then(|whole| whole.length()), Some(100_000));
+    assert_eq!(writer.finish().map(Body::from).and_then(|whole| whole.length()), Some(100_000));
     drop((writer, flow));
     assert_eq!(in_flight.bytes(), 0);
 }
@@ -230,7 +231,7 @@ fn what_comes_in_any_pieces_is_read_as_it_came_by_everybody_wherever_they_are() 
                 read.extend(next(&mut reader).flatten().expect("more").expect("no break"));
             }
         }
-        let whole = writer.finish().expect("it was kept");
+        let whole = writer.finish().map(Body::from).expect("it was kept");
         while let Some(Some(piece)) = next(&mut reader) {
             read.extend(piece.expect("no break"));
         }
@@ -251,6 +252,6 @@ fn a_source_of_single_bytes_is_charged_for_little_more_than_what_it_brings() {
     }
     let most = 200_000 + 2 * SEGMENT as u64;
     assert!(in_flight.bytes() <= most, "{} bytes", in_flight.bytes());
-    assert_eq!(writer.finish().and_then(|whole| whole.length()), Some(200_000));
+    assert_eq!(writer.finish().map(Body::from).and_then(|whole| whole.length()), Some(200_000));
     drop(flow);
 }

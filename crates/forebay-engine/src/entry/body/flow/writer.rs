@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::Flow;
 use super::state::{Piece, Place, State};
+use crate::entry::body::piece::BrokenBody;
 use crate::entry::body::segments::{SEGMENT, cut, join};
-use crate::entry::body::{Body, BrokenBody};
+use crate::entry::body::whole::Whole;
 use crate::entry::in_flight::{Charged, Want};
 use crate::runtime::sync::MutexGuard;
 use crate::runtime::wakers::wake_all;
@@ -189,7 +190,7 @@ impl FlowWriter {
     }
 
     /// Ends the body cleanly; gives back all of it if it was kept.
-    pub(crate) fn finish(&self) -> Option<Body> {
+    pub(crate) fn finish(&self) -> Option<Whole> {
         let whole = self.kept().map(|(mut segments, loose)| {
             segments.extend((!loose.is_empty()).then(|| join(&loose)));
             segments

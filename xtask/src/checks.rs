@@ -205,6 +205,7 @@ const SOAKS: &[(&str, Step)] = &[
                 "-p",
                 "forebay-cli",
                 "--release",
+                "--no-fail-fast",
                 "--test",
                 "it",
                 "apart::",

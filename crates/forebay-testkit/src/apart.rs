@@ -41,7 +41,8 @@ pub struct Apart {
 pub struct Caches {
     addresses: Vec<SocketAddr>,
     advance: Box<dyn Fn(Duration) + Send + Sync>,
-    connections: Vec<Vec<Option<Client>>>,
+    /// One idle connection per cache. A second one could stay idle until the cache closes it.
+    connections: Vec<Option<Client>>,
 }
 
 /// Numbers that look random and follow from a seed.
@@ -96,7 +97,7 @@ impl Caches {
         addresses: Vec<SocketAddr>,
         advance: impl Fn(Duration) + Send + Sync + 'static,
     ) -> Self {
-        let connections = addresses.iter().map(|_| Vec::new()).collect();
+        let connections = addresses.iter().map(|_| None).collect();
         Self { addresses, advance: Box::new(advance), connections }
     }
 
@@ -106,7 +107,7 @@ impl Caches {
         for caller in callers {
             let cache = dice.index(self.addresses.len());
             let (address, caller) = (self.addresses[cache], caller.clone());
-            let idle = self.connections[cache].pop().flatten();
+            let idle = self.connections[cache].take();
             asking.spawn(async move {
                 let mut client = match idle {
                     Some(client) => client,
@@ -119,7 +120,7 @@ impl Caches {
         }
         while let Some(asked) = asking.join_next().await {
             let (cache, client) = asked??;
-            self.connections[cache].extend(client.map(Some));
+            self.connections[cache] = client.or(self.connections[cache].take());
         }
         Ok(())
     }

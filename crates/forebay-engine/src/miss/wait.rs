@@ -94,6 +94,9 @@ impl Engine {
                     let flight = follower.flight().clone();
                     match self.patiently((ask, &wanting), &flight, &mut follower).await {
                         Waited::Stale(obtained) => return Ok(obtained),
+                        // A lookup that found nothing does not answer a caller that may load.
+                        Waited::Landed(Landed::Failed(LoadError::NotCached))
+                            if !load.only_looks() => {}
                         Waited::Landed(landed) => {
                             let shared = self.share(ask, &mut wanting, (landed, arrival));
                             if let Some(answer) = shared {

@@ -41,6 +41,7 @@ pub(crate) struct Origin {
     told: Arc<Told>,
     language: Option<&'static str>,
     tier_errors: TierErrors,
+    only_looks: bool,
 }
 
 struct Told {
@@ -66,7 +67,12 @@ impl Origin {
             most_at_once: AtomicUsize::new(0),
             priors: Mutex::default(),
         };
-        Self { told: Arc::new(told), language: None, tier_errors: TierErrors::Graceful }
+        Self {
+            told: Arc::new(told),
+            language: None,
+            tier_errors: TierErrors::Graceful,
+            only_looks: false,
+        }
     }
 
     /// The same origin, asked in this language.
@@ -77,6 +83,12 @@ impl Origin {
     /// The same origin behind a door that is strict about tiers.
     pub(crate) fn strict(&self) -> Self {
         Self { tier_errors: TierErrors::Strict, ..self.clone() }
+    }
+
+    /// The same origin for a request that only reads tiers. The script must return
+    /// [`LoadError::NotCached`].
+    pub(crate) fn only_looking(&self) -> Self {
+        Self { only_looks: true, ..self.clone() }
     }
 
     /// How many loads have begun.
@@ -105,6 +117,10 @@ impl Select for Origin {
 impl Load for Origin {
     fn tier_errors(&self) -> TierErrors {
         self.tier_errors
+    }
+
+    fn only_looks(&self) -> bool {
+        self.only_looks
     }
 
     fn load(

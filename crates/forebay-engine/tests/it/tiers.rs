@@ -127,6 +127,33 @@ async fn a_thousand_callers_are_one_look_into_a_lower_tier() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lookup_that_finds_nothing_does_not_fail_the_loads_that_waited_for_it() {
+    let below = Below::new();
+    let (world, gate) = (below.world(), Gate::new());
+    let lookup = Origin::new({
+        let gate = gate.clone();
+        move |_| {
+            let gate = gate.clone();
+            async move {
+                gate.wait().await;
+                Err(LoadError::NotCached)
+            }
+        }
+    })
+    .only_looking();
+    let origin = numbered(&world, minute());
+    let lookups = Crowd::of(10, |_| world.obtain("a", &lookup)).await;
+    reached(&gate, 1).await;
+    let loads = Crowd::of(10, |_| world.obtain("a", &origin)).await;
+    gate.open();
+    assert!(loads.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
+    assert_eq!(origin.loads(), 1);
+    let told = lookups.told().await;
+    assert!(told.iter().all(|told| matches!(told, Err(LoadError::NotCached))));
+    assert_eq!(lookup.loads(), 1, "lookups share one lookup");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_comes_from_a_lower_tier_fills_those_above_it() {
     let below = Below::warm(minute()).await;
     let upper = Shelf::new("upper", below.clock.clone());

@@ -27,6 +27,10 @@ impl Load for LowerTiersOnly {
         Err(LoadError::NotCached)
     }
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn wants_part(&self) -> bool {
         self.0.wants_part()
     }

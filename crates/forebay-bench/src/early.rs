@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use experiment::{Outcome, Tally, WARM_UP};
+use experiment::{Tallies, Tally, WARM_UP};
 use forebay_engine::SystemClock;
 use forebay_testkit::traffic::{LIFETIME, LOAD, RATE};
 
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let runtime = tokio::runtime::Runtime::new()?;
     let experiment = experiment::run(options.seed, measured, Arc::new(SystemClock));
     let outcome = runtime.block_on(experiment)?;
-    let Outcome { early, never, late_max } = &outcome;
+    let Tallies { early, never, late_max } = &outcome;
     let title = format!(
         "{RATE} requests/s for {measured:?}, keys from N(50, 2), fresh for {LIFETIME:?}, loads of \
          {LOAD:?}; both caches at once, seed {}",

@@ -164,8 +164,8 @@ impl Listener for SourceListener {
             |sources: &[BusSource]| sources.iter().all(|source| source.is_connected);
         let before = all_connected(&sources);
         match notice {
-            Notice::Heard => sources[self.at].is_connected = true,
-            Notice::Lost => sources[self.at].is_connected = false,
+            Notice::Connected => sources[self.at].is_connected = true,
+            Notice::Disconnected => sources[self.at].is_connected = false,
             Notice::Reached(bookmark) => {
                 sources[self.at].reached = Some(bookmark);
                 if let Some(all) = merge_bookmarks(&sources) {
@@ -239,19 +239,19 @@ mod tests {
         let [one, other] = [0, 1].map(|at| SourceListener { bus: bus.clone(), at });
         let took = || std::mem::take(&mut *recorder.0.lock());
         one.hear(Notice::Gap);
-        one.hear(Notice::Heard);
+        one.hear(Notice::Connected);
         assert_eq!(took(), [Notice::Gap]);
-        other.hear(Notice::Heard);
-        assert_eq!(took(), [Notice::Heard]);
-        one.hear(Notice::Heard);
-        one.hear(Notice::Lost);
-        other.hear(Notice::Lost);
-        assert_eq!(took(), [Notice::Lost]);
-        one.hear(Notice::Heard);
+        other.hear(Notice::Connected);
+        assert_eq!(took(), [Notice::Connected]);
+        one.hear(Notice::Connected);
+        one.hear(Notice::Disconnected);
+        other.hear(Notice::Disconnected);
+        assert_eq!(took(), [Notice::Disconnected]);
+        one.hear(Notice::Connected);
         assert_eq!(took(), []);
         let purged = Notice::Purged { what: Purge::All, reach: Reach::Soft };
         other.hear(purged.clone());
-        other.hear(Notice::Heard);
-        assert_eq!(took(), [purged, Notice::Heard]);
+        other.hear(Notice::Connected);
+        assert_eq!(took(), [purged, Notice::Connected]);
     }
 }

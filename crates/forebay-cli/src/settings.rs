@@ -49,9 +49,9 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         ignore_query: config.ignore_query.iter().map(|name| name.as_str().into()).collect(),
         sort_query: config.sort_query,
         coalesce: match (config.coalesce, config.coalesce_cluster) {
-            (false, _) => Coalesce::Nowhere,
-            (true, false) => Coalesce::Here,
-            (true, true) => Coalesce::Everywhere,
+            (false, _) => Coalesce::Never,
+            (true, false) => Coalesce::Instance,
+            (true, true) => Coalesce::Cluster,
         },
         lease_wait_max: config.lease.wait_max,
         expose_errors: config.expose_errors,

@@ -211,8 +211,8 @@ impl Observer for LoggingObserver {
         self.metrics.observe(event);
         log_bus_event(event);
         let (name, is_opened) = match event {
-            Event::TierOpened(name) => (name, true),
-            Event::TierClosed(name) => (name, false),
+            Event::TierBypassed(name) => (name, true),
+            Event::TierRestored(name) => (name, false),
             _ => return,
         };
         // Tiers without an address are local.
@@ -232,7 +232,7 @@ impl Observer for LoggingObserver {
 /// Logs changes of the invalidation bus.
 fn log_bus_event(event: Event<'_>) {
     match event {
-        Event::BusLost => tracing::warn!(
+        Event::BusDisconnected => tracing::warn!(
             "invalidation bus disconnected: purges by other instances are not received, so purged \
              entries may be served; `when_blind` limits for how long"
         ),
@@ -240,7 +240,7 @@ fn log_bus_event(event: Event<'_>) {
             "gap in the invalidation bus: purges by other instances may have been missed; stored \
              entries are revalidated before use"
         ),
-        Event::BusHeard => tracing::info!("invalidation bus connected"),
+        Event::BusConnected => tracing::info!("invalidation bus connected"),
         Event::PublishFailed(kind) => {
             tracing::warn!(kind, "purge not sent to other instances; sending is retried");
         }

@@ -1,4 +1,4 @@
-//! An entry as the tiers hold it and the doors see it.
+//! Entries with their heads and bodies, and the memory bound for bodies in transfer.
 
 pub(crate) mod body;
 pub(crate) mod in_flight;
@@ -15,39 +15,39 @@ use forebay_core::{Demand, Lifetime, Meta, Position, PurgeState, Timestamp, Verd
 
 use body::{ARC_OVERHEAD, Body};
 
-/// What an entry costs beside its bytes: the entry, its slot in the store and the store's index.
+/// Size of an entry besides its bytes: the entry, its slot in the store and the store's index.
 const OVERHEAD: usize = size_of::<Entry>() + ARC_OVERHEAD + SLOT_OVERHEAD;
 
-/// What a slot of the store takes with its share of the index, of the names that are remembered,
-/// and of the room that tables keep to grow into.
+/// Size of a slot of the store, with its share of the index, of the remembered keys, and of the
+/// spare capacity of tables.
 pub(crate) const SLOT_OVERHEAD: usize = 128;
 
-/// Meta, head and body under a key. Handed out as `Arc<Entry>`: a hit clones one pointer.
+/// Entry: metadata, head and body. It is shared as `Arc<Entry>`: a hit clones one pointer.
 ///
-/// What a plain hit reads stands together, the end of the meta, the time, and the beginning of the
-/// head, so that it is mostly one line of the processor's cache: of ten thousand entries, few are
-/// in those that are near.
+/// The fields that a plain hit reads are adjacent: the end of the metadata, the time, and the
+/// beginning of the head. So they are mostly in one cache line: of ten thousand entries, few are in
+/// the near caches.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
-    /// All that the judge needs.
+    /// Metadata for the verdict.
     pub meta: Meta,
-    /// Up to when no verdict is needed. What was softened needs one always.
+    /// Time until which no verdict is needed. A soft-purged entry always needs one.
     pub(crate) plain_until: Timestamp,
-    /// What the door wrote about it.
+    /// Head of the front end.
     pub head: Head,
-    /// The body, whole or still flowing.
+    /// Body, complete or streaming.
     pub body: Body,
-    /// The load that brought it, by its place in the order of departures; 0 if none did.
+    /// Number of the load that brought it, in the order of starts; 0 if none did.
     pub(crate) flight: u64,
-    /// Of a variant: its family's turn when it was used last.
+    /// Number of uses of its family at the last use, if it is a variant.
     pub(crate) used: AtomicU32,
-    /// Whether a purge of its key has made it stale. Then no demand for stale answers reaches it.
+    /// `true` after a soft purge of its key. Then no demand for stale entries applies to it.
     pub(crate) softened: bool,
 }
 
 impl Entry {
-    /// An entry that no flight has brought.
+    /// Creates an entry without a load.
     #[must_use]
     pub fn new(meta: Meta, head: Head, body: Body) -> Self {
         let (plain_until, used) = (plain_until(&meta), AtomicU32::new(0));
@@ -63,25 +63,27 @@ impl Entry {
         self.with_meta(meta).softened()
     }
 
-    /// The same entry, after a purge of its key has made it stale.
+    /// Marks the entry as stale after a soft purge of its key.
     pub(crate) fn softened(self) -> Self {
         Self { plain_until: Timestamp::MIN, softened: true, ..self }
     }
 
-    /// Whether the verdict on it is known without the judge: it is good for every demand that
-    /// [is plain](forebay_core::Demand::is_plain), at `now` and after the purges up to a position.
+    /// Returns `true` if the entry satisfies every demand that [is
+    /// plain](forebay_core::Demand::is_plain), at `now` and after the purges up to a position,
+    /// without a verdict.
     #[inline]
     pub(crate) fn is_plain(&self, now: Timestamp, purged: Position) -> bool {
         now < self.plain_until && self.meta.position >= purged
     }
 
-    /// How it stands as long as no purge by tag, site or the like has reached it.
+    /// Returns the purge state, apart from purges by tag, site, prefix and all.
     #[inline]
     pub(crate) const fn unpurged(&self) -> PurgeState {
         if self.softened { PurgeState::SoftPurged } else { PurgeState::Valid }
     }
 
-    /// The same entry as memory keeps it: without bytes that its door can write anew.
+    /// Removes the bytes of the head that the front end can encode again, as memory keeps the
+    /// entry.
     pub(crate) fn kept(mut self: Arc<Self>) -> Arc<Self> {
         if !self.head.has_spare_bytes() {
             return self;
@@ -94,30 +96,30 @@ impl Entry {
         Arc::new(Self { head, ..self.with_meta(self.meta.clone()) })
     }
 
-    /// Bytes this entry is charged with in memory, its key not included.
+    /// Size of the entry in memory without its key, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.kept()
     }
 
-    /// What this entry takes of the bound of memory, under a key that holds this many bytes on the
-    /// heap.
+    /// Size of the entry in memory, with a key that occupies this many bytes on the heap; 1 if
+    /// entries are counted.
     #[must_use]
     pub fn charge(&self, key: usize) -> u64 {
         if self.head.is_counted() { 1 } else { (self.size() + key) as u64 }
     }
 
-    /// The entry for one who is now told of it. A body that flows keeps a place for this one from
-    /// here on; nothing if its first byte is gone.
-    pub(crate) fn boarded(self: &Arc<Self>, promised: bool) -> Option<Arc<Self>> {
+    /// Returns the entry for one caller. A streaming body gets a reader at its first byte. `None`
+    /// if that byte has left the window.
+    pub(crate) fn for_reader(self: &Arc<Self>, promised: bool) -> Option<Arc<Self>> {
         if self.body.flow().is_none() {
             return Some(self.clone());
         }
-        let body = self.body.boarded(promised)?;
+        let body = self.body.for_reader(promised)?;
         Some(Arc::new(Self { body, ..self.with_meta(self.meta.clone()) }))
     }
 
-    /// The same entry with other metadata; head and body are shared.
+    /// Copies the entry with other metadata; head and body are shared.
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
         let (head, body) = (self.head.clone(), self.body.clone());
@@ -135,23 +137,22 @@ pub(crate) fn suits(meta: &Meta, state: PurgeState, demand: &Demand, now: Timest
     matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }
 
-/// Door-specific bytes (HTTP: status and fields) and their ready-made form.
+/// Head: bytes of the front end (HTTP: status and fields), and their decoded form.
 ///
-/// The engine never looks into either; only the door that wrote them does. Where the
-/// [form says all](Self::of_form), memory keeps it without the bytes.
+/// The engine interprets neither. If the [form is complete](Self::of_form), memory keeps it without
+/// the bytes.
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Head {
-    /// In front, for a plain hit of a typed door reads nothing else; see [`Entry`].
+    /// First field, because a plain hit of a typed front end reads nothing else; see [`Entry`].
     form: Option<Arc<dyn Any + Send + Sync>>,
-    /// Nothing if there are none, or if the form says all and they are not at hand.
+    /// `None` if there are none, or if the form is complete and they are not available.
     bytes: Option<Arc<Bytes>>,
-    /// What the form occupies, behind the bits that say whether the entry counts as one, and
-    /// whether the form says all.
+    /// Size of the form, with two bits: the entry is counted, the form is complete.
     weight: Weight,
 }
 
-/// A size, a word on how it counts, and one on what it is the size of.
+/// Size of a form, with two flags.
 #[derive(Clone, Copy, Default)]
 struct Weight(usize);
 
@@ -168,7 +169,7 @@ impl Weight {
         self.0 & word != 0
     }
 
-    /// The same words on another size.
+    /// Replaces the size, and keeps the flags.
     fn sized(self, size: usize) -> Self {
         Self(size.min(!Self::WORDS) | self.0 & Self::WORDS)
     }
@@ -177,14 +178,14 @@ impl Weight {
 static NO_BYTES: Bytes = Bytes::new();
 
 impl Head {
-    /// A head of bytes alone.
+    /// Creates a head of bytes.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         let bytes = (!bytes.is_empty()).then(|| Arc::new(bytes));
         Self { form: None, bytes, weight: Weight::default() }
     }
 
-    /// Adds the ready-made form, which occupies about `size` bytes.
+    /// Adds the decoded form, which occupies about `size` bytes.
     #[must_use]
     pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         self.form = Some(form);
@@ -192,23 +193,23 @@ impl Head {
         self
     }
 
-    /// A head whose ready-made form, of about `size` bytes, says all: its door can write the bytes
-    /// anew ([`Load::written`](crate::Load::written)), and so memory keeps the form alone. Such a
-    /// head is never taken for one of no bytes.
+    /// Creates a head whose decoded form, of about `size` bytes, is complete: the front end can
+    /// encode the bytes again ([`Load::written`](crate::Load::written)), so memory keeps the form
+    /// only. Such a head differs from one without bytes.
     #[must_use]
     pub fn of_form(form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         let weight = Weight(Weight::OF_FORM).sized(size);
         Self { form: Some(form), bytes: None, weight }
     }
 
-    /// Adds what a head of a form was written as, or read from, for its way to other tiers.
+    /// Adds the encoded bytes of a complete form, for its way to other tiers.
     #[must_use]
     pub fn written_as(self, bytes: Bytes) -> Self {
         Self { bytes: Some(Arc::new(bytes)), ..self }
     }
 
-    /// Lets its entry be charged as one, and not by its bytes: for a door that bounds memory by a
-    /// number of entries, and does so for all of them.
+    /// Counts the entry as one, instead of its bytes: for a front end that bounds memory by the
+    /// number of all its entries.
     #[must_use]
     pub const fn counted(mut self) -> Self {
         self.weight = Weight(self.weight.0 | Weight::COUNTED);
@@ -219,7 +220,7 @@ impl Head {
         self.weight.says(Weight::COUNTED)
     }
 
-    /// The bytes, which may be none; nothing at all where they have to be written anew.
+    /// Returns the bytes, which may be empty. `None` if they have to be encoded again.
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         match self.bytes.as_deref() {
@@ -237,26 +238,26 @@ impl Head {
         Self { form: self.form.clone(), bytes, weight: self.weight }
     }
 
-    /// The ready-made form, if it is of this type.
+    /// Returns the decoded form, if it is of this type.
     #[must_use]
     pub fn view<T: 'static>(&self) -> Option<&T> {
         self.form.as_ref()?.downcast_ref()
     }
 
-    /// Whether there is a ready-made form.
+    /// Returns `true` if there is a decoded form.
     #[must_use]
     pub const fn has_view(&self) -> bool {
         self.form.is_some()
     }
 
-    /// The ready-made form to be kept beyond the entry, if it is of this type.
+    /// Returns the decoded form, shared, if it is of this type.
     #[inline]
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.form.as_ref()?.clone().downcast().ok()
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let held = |bytes: &Arc<Bytes>| bytes.len() + size_of::<Bytes>() + ARC_OVERHEAD;

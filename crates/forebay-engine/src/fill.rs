@@ -1,10 +1,20 @@
-//! What comes back from a load: announced to those who wait, passed to the one it is for, pumped
-//! to its end, and stored.
+//! One miss: from the lower tiers and the lease to the load, and from its answer to the stored entry.
+//!
+//! ```text
+//! Leading ─ seek ─┬─► found in a tier ──────────────────────────────┐
+//!                 └─► Missed ─ lease ─┬─► filled by an instance ────┤
+//!                                     └─► Permitted ─ load ─► Loaded ─ fill ─► Fill: announced, stored
+//! ```
+//!
+//! Each phase is a struct with the fields of that phase, and each step consumes the phase before it.
+//! The task that runs them belongs to no caller: callers may go away, and a panic in the load frees
+//! the flight. This folder uses `flight`, `tiers`, `engine`, `entry` and `runtime`; it never sees a
+//! request, only the [`FillRules`] derived from it.
 
 pub(crate) mod cluster_lease;
 pub(crate) mod lower_lookup;
 mod pump;
-pub(crate) mod store;
+mod store;
 mod write_through;
 
 use std::panic::AssertUnwindSafe;
@@ -12,572 +22,493 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Lifetime, Meta, Presence, PurgeState, Timestamp, Why, pace};
-use futures_util::future::join;
+use forebay_core::{KeyRef, Lifetime, Meta, Presence, Timestamp, Why, pace};
 use futures_util::{FutureExt, StreamExt, stream};
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::entry::body::gather::{Gathered, gather_ready};
-use crate::entry::body::{Body, BrokenBody, Content, Flow, PieceStream};
+use crate::entry::body::{Body, Content};
 use crate::entry::in_flight::Charged;
 use crate::entry::select::{Credentials, selection};
-use crate::entry::suits;
 use crate::entry::{Entry, Head};
-use crate::fill::cluster_lease::{Asking, Claimed, Right, Seen};
-use crate::fill::lower_lookup::{Brought, BroughtBody, Depth, Ended, Family, Sought, Walk, Walked};
-use crate::fill::store::Storing;
-use crate::flight::load::{Company, Load, LoadError, Loaded, Passed};
+use crate::flight::load::{Audience, Load, LoadError, Loaded as Answer, Passed};
 use crate::flight::pass_markers::Marked;
 use crate::flight::recent_failures::RecentFailures;
-use crate::flight::via::Via;
-use crate::flight::{Landed, Seat};
+use crate::flight::source::Source;
+use crate::flight::{Flight, FlightResult, LeaderGuard};
 use crate::runtime::clock::ThreadDice;
-use crate::runtime::event::Event;
-use crate::tiers::lease::Outcome;
-use crate::tiers::lower::{Deadline, LowerTier};
+use crate::runtime::event::{Event, LeaseEvent};
+use crate::tiers::lease::Release;
+use crate::tiers::lower::Deadline;
+use cluster_lease::{LeaseAnswer, LeaseUse, Leased, WritePermission};
+use lower_lookup::{
+    Family, FoundBody, FoundEntry, Search, SearchState, SeenInShared, StaleEntry, TierDemand,
+    TierPosition,
+};
+use pump::StreamingBody;
+use store::StoreResult;
 
-/// For how long requests go alone for a key whose answers are storable but never fresh: each of
-/// them has to be validated anyway, so nobody should wait for another's validation.
-pub(crate) const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
+/// Time for which requests of a key are not coalesced after an answer that is storable but never
+/// fresh: each request has to be validated anyway, so none should wait for another's validation.
+const UNFRESH_REMEMBER: Duration = Duration::from_secs(10);
 
-/// What the leader's caller is told.
-pub(crate) enum Told<L> {
+/// Result of a flight for the caller that leads it.
+pub(crate) enum LeaderResult<L> {
     Shared {
         entry: Arc<Entry>,
-        via: Via,
+        source: Source,
     },
-    Alone(Arc<Entry>),
-    /// An error in the origin's own words.
-    Broken(Arc<Entry>),
+    /// Answer for this caller alone.
+    Private(Arc<Entry>),
+    /// Error response of the origin.
+    OriginError(Arc<Entry>),
     Failed(LoadError),
-    /// Another instance has told something by which this flight is not for it: it boards again
-    /// with its load, or goes alone for this reason.
-    Back(L, Option<Why>),
+    /// The flight ended without a load, because of a message of another instance. The caller starts
+    /// again with its load, or loads alone for this reason.
+    Retry(L, Option<Why>),
 }
 
-/// What may be kept of what a load brings, and what may come before it.
+/// Rules of one load, derived from the request that started it.
 #[derive(Clone, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct FillRules {
+    /// Allows storing the answer.
     pub(crate) store: bool,
     pub(crate) credentials: Credentials,
-    /// What to look for in lower tiers, if at all.
-    pub(crate) sought: Option<Sought>,
-    pub(crate) asking: Asking,
-    /// Allows the entry of a load that departed later as the answer. Denied to a caller that wants
-    /// a load of its own, and to one that wants more than the stored entry holds.
+    /// Requirements for entries of lower tiers. `None`: they are not searched.
+    pub(crate) tiers: Option<TierDemand>,
+    pub(crate) lease_use: LeaseUse,
+    /// Allows the entry of a load that started later as the answer. Denied to a caller that wants
+    /// a load of its own, and to one that wants a range that is not stored.
     pub(crate) yields: bool,
 }
 
-impl Keep {
-    /// Of who goes alone.
-    pub(crate) fn alone(self) -> Self {
-        Self { asking: self.asking.alone(), ..self }
-    }
-
-    /// The answers of a key that is marked as one to pass stand in no tier.
-    pub(crate) fn passing(self) -> Self {
-        Self { sought: None, ..self }
-    }
+/// Leader of a flight with its load, before and in every phase.
+pub(crate) struct Leading<L> {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) leader: LeaderGuard,
+    pub(crate) rules: FillRules,
+    pub(crate) load: L,
+    /// Sends the result to the caller that leads, if one waits.
+    pub(crate) reply: Option<oneshot::Sender<LeaderResult<L>>>,
 }
 
-/// The way of one answer from its load to all who wait for it.
-pub(crate) struct Landing<L> {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) seat: Seat,
-    pub(crate) keep: Keep,
-    tell: Option<oneshot::Sender<Told<L>>>,
-    pub(crate) load: L,
+/// Phase after the search in lower tiers, which found no usable entry.
+struct Missed<L> {
+    leading: Leading<L>,
+    prior: Option<Arc<Entry>>,
+    stale: Option<StaleEntry>,
+    family: Option<Family>,
+    seen: SeenInShared,
+    lease_answer: Option<LeaseAnswer>,
+    /// Time left for operations of lower tiers.
+    deadline: Option<Deadline>,
+}
+
+/// Phase with the permission to load.
+struct Permitted<L> {
+    leading: Leading<L>,
+    permission: WritePermission,
+    prior: Option<Arc<Entry>>,
+    stale: Option<StaleEntry>,
+    family: Option<Family>,
+}
+
+/// Phase after the load.
+struct Loaded<L> {
+    fill: Fill<L>,
+    prior: Option<Arc<Entry>>,
+    stale: Option<StaleEntry>,
+    answer: Result<Answer, LoadError>,
+    started: Timestamp,
     cost: Duration,
-    /// Its place in the order of departures: from when its load departs on, that of the load.
-    pub(crate) number: u64,
-    /// The room that the load departed with, until its body begins.
-    room: Option<Charged>,
-    /// How large its body is going to be, if that was announced.
-    announced: Option<u64>,
-    /// The lower tier that brought it, if it was none of the origin's.
-    pub(crate) depth: Option<Depth>,
-    /// The family of variants that lower tiers know.
-    pub(crate) family: Option<Family>,
-    /// What lower tiers had that was not good enough.
-    pub(crate) stale: Option<(Arc<Entry>, Depth)>,
-    /// What the tier that is shared had.
-    pub(crate) seen: Seen,
-    /// What is left of the time that all looks into tiers have together.
-    pub(crate) deadline: Option<Deadline>,
-    /// Where what it brings may be stored.
-    pub(crate) right: Right,
-    /// Whether another instance has loaded what a lower tier brought, instead of this flight.
-    elsewhere: bool,
-    /// Whether a lower tier has brought it as one that a purge has made stale.
+}
+
+/// Phase with an answer, of the origin or of a lower tier, that is announced and stored.
+struct Fill<L> {
+    leading: Leading<L>,
+    permission: WritePermission,
+    /// Family of variants that lower tiers know.
+    family: Option<Family>,
+    /// Number of the load in the order of starts.
+    number: u64,
+    /// Memory that the load was admitted with, until its body begins.
+    admitted: Option<Charged>,
+    /// `None` if the answer is the origin's.
+    found: Option<FoundIn>,
+}
+
+/// Lower tier that an answer was found in.
+struct FoundIn {
+    position: TierPosition,
+    /// `true` if another instance filled the tier while this one waited for it.
+    by_instance: bool,
+    /// `true` if a purge has made the entry stale.
     softened: bool,
 }
 
-impl Engine {
-    /// One flight, from departure to the end of its body. It runs in a task of its own: whoever
-    /// waits for it may go away, and a panic in the load frees the seat.
-    pub(crate) async fn fly<L: Load>(
-        self: Arc<Self>,
-        (seat, keep, tell): (Seat, Keep, Option<oneshot::Sender<Told<L>>>),
-        prior: Option<Arc<Entry>>,
-        load: L,
-    ) {
-        let (walked, ended) = self.walk((&seat, &keep), prior.as_deref(), &load).await;
-        let Ended { family, seen, answered, deadline } = ended;
-        let landing = Landing::new((self, seat), keep, load);
-        let mut landing = Landing { tell, family, seen, deadline, ..landing };
-        match walked {
-            Walked::Found(brought) => {
-                // What a tier further down has is not loaded: a lease goes back.
-                drop(answered);
-                return landing.land_brought(*brought).await;
-            }
-            Walked::Stale(entry, depth) => landing.stale = Some((entry, depth)),
-            Walked::Failed(error) => return landing.land_error(error),
-            Walked::Nothing => {}
-        }
-        match landing.claim(answered).await {
-            Claimed::Load => {
-                // No tier is looked into any more.
-                landing.deadline = None;
-                let stale = landing.stale.as_ref().map(|(entry, _)| entry.clone());
-                landing.load(stale.or(prior)).await;
-            }
-            Claimed::Brought(brought) => {
-                landing.elsewhere = true;
-                landing.land_brought(*brought).await;
-            }
-            Claimed::Back(why) => landing.send_back(why),
-            Claimed::Needless => {}
-        }
-    }
-
-    async fn walk<L: Load>(
-        &self,
-        (seat, keep): (&Seat, &Keep),
-        prior: Option<&Entry>,
-        load: &L,
-    ) -> (Walked, Ended) {
-        match &keep.sought {
-            Some(sought) if !self.lower.is_empty() && seat.flight().walks => {
-                // What was purged by now, others may have purged before anybody asked for it.
-                if let Some(joined) = &self.joined {
-                    joined.first_report(self.clock.now()).await;
-                }
-                if self.joined.is_some() && seat.is_cut() {
-                    return (Walked::Nothing, Ended::default());
-                }
-                let primary = seat.flight().primary().borrowed();
-                let deadline = Deadline::within(self.lower.walk_budget(primary));
-                let asks =
-                    keep.asking != Asking::Alone && !load.only_looks() && !load.reads_together();
-                let leases = self.joined.as_ref().filter(|_| asks).map(|joined| &*joined.leases);
-                Walk::new((self, seat), load, sought, deadline).asking(leases).down(prior).await
-            }
-            _ => (Walked::Nothing, Ended::default()),
-        }
-    }
+/// Result of the search in lower tiers.
+enum Sought<L> {
+    Found(Fill<L>, FoundEntry),
+    Missed(Missed<L>),
+    /// A tier failed, and the caller demands that such a failure fails the request.
+    Failed(Leading<L>, LoadError),
 }
 
-impl<L: Load> Landing<L> {
-    /// A landing without a load: what it stores is in the caller's hands already.
-    pub(crate) fn of_put(engine: Arc<Engine>, seat: Seat, select: L) -> Self {
-        let (credentials, asking) = (Credentials::Anonymous, Asking::Once);
-        let keep = Keep { store: true, credentials, sought: None, asking, yields: false };
-        Self { right: Right::Put, ..Self::new((engine, seat), keep, select) }
-    }
-
-    fn new((engine, seat): (Arc<Engine>, Seat), keep: Keep, load: L) -> Self {
-        Self {
-            number: seat.flight().number,
-            engine,
-            seat,
-            keep,
-            tell: None,
-            load,
-            cost: Duration::ZERO,
-            room: None,
-            announced: None,
-            depth: None,
-            family: None,
-            stale: None,
-            seen: Seen { variant: None, stamp: None },
-            deadline: None,
-            right: Right::Anywhere,
-            elsewhere: false,
-            softened: false,
-        }
-    }
-
-    /// Nobody is aboard any more.
-    fn send_back(self, why: Option<Why>) {
-        let Self { seat, tell, load, .. } = self;
-        drop(seat);
-        if let Some(tell) = tell {
-            // A caller that has gone away wants nothing any more.
-            let _ = tell.send(Told::Back(load, why));
-        }
-    }
-
-    /// Stores what was put as if it had been loaded just now.
-    pub(crate) async fn put(mut self, meta: Meta, head: Head, bytes: Bytes) -> bool {
-        let meta = self.complete(meta, (self.engine.clock.now(), None));
-        self.failures().forget(self.seat.flight().key().borrowed());
-        self.settle_marker(&meta);
-        let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
-        let storing = self.store(&entry);
-        let stored = self.is_stored(storing);
-        self.announce(&entry, Via::Led { stored, unchanged: false });
-        self.write_on(&entry, storing).await;
-        stored
-    }
-
-    async fn load(mut self, prior: Option<Arc<Entry>>) {
-        let engine = self.engine.clone();
-        let key = self.seat.flight().key().borrowed();
-        match engine.memory.in_flight().admit_load(key, &*engine.observer).await {
-            Some(room) => self.room = Some(room),
-            None => {
-                self.land_error(LoadError::Overloaded("there is no room for another body"));
-                return self.give_back(Outcome::Abandoned).await;
-            }
-        }
-        let clock = self.engine.clock.clone();
-        let company = self.seat.flight().company;
-        let departed = clock.now();
-        let started = clock.exact();
-        self.number = engine.flights.next_departure();
-        // A loader may panic before it has made its future, too.
-        let loading = async { self.load.load(prior.clone(), company).await };
-        let loaded = AssertUnwindSafe(loading).catch_unwind().await;
-        let loaded = loaded.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
-        self.cost = clock.exact().saturating_sub(started);
-        self.land(prior, loaded, departed).await;
-    }
-
-    /// What a lower tier brought lands as an answer of the origin does.
-    async fn land_brought(&mut self, brought: Brought) {
-        self.load.is_spared();
-        let Brought { meta, softened, head, body, depth } = brought;
-        self.depth = Some(depth);
-        self.softened = softened;
-        match body {
-            BroughtBody::Gathered(gathered) => self.land_gathered(meta, head, gathered).await,
-            // It stays where it is, for everybody to read there.
-            BroughtBody::Below(parts) => {
-                let entry = Arc::new(self.entry(meta, head, Body::below(parts)));
-                self.announce(&entry, self.via(true));
-            }
-        }
-    }
-
-    /// However it ends, the lease is given back: by the tier that it was filled in, here, or, if
-    /// this panics or is ended, by being let go of.
-    async fn land(
-        mut self,
-        prior: Option<Arc<Entry>>,
-        loaded: Result<Loaded, LoadError>,
-        departed: Timestamp,
-    ) {
-        let outcome = self.outcome_of(&loaded);
-        self.land_loaded(prior, loaded, departed).await;
-        self.give_back(outcome).await;
-    }
-
-    /// What those who wait in other instances are told, unless it is filled.
-    fn outcome_of(&self, loaded: &Result<Loaded, LoadError>) -> Outcome {
-        match loaded {
-            Ok(Loaded::Pass(Passed { remember, .. })) => {
-                Outcome::Pass { remember: *remember, credentials: self.keep.credentials }
-            }
-            Ok(Loaded::Failed { .. }) => Outcome::Failed,
-            Err(error) if error.lasts() => Outcome::Failed,
-            Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Absent { .. })
-            | Err(_) => Outcome::Abandoned,
-        }
-    }
-
-    async fn land_loaded(
-        &mut self,
-        prior: Option<Arc<Entry>>,
-        loaded: Result<Loaded, LoadError>,
-        departed: Timestamp,
-    ) {
-        if matches!(&loaded, Ok(loaded) if !matches!(loaded, Loaded::Failed { .. })) {
-            self.failures().forget(self.seat.flight().key().borrowed());
-        }
-        match loaded {
-            Ok(Loaded::Entry { meta, head, source }) => {
-                self.observe("stored");
-                let meta = self.complete(meta, (departed, prior.as_deref()));
-                self.land_entry(meta, head, source).await;
-            }
-            Ok(Loaded::Unchanged { meta, head }) => match prior {
-                Some(prior) => {
-                    self.observe("unchanged");
-                    let meta = self.complete(meta, (departed, Some(&prior)));
-                    self.land_unchanged(meta, head, &prior).await;
+impl<L: Load> Leading<L> {
+    /// Runs all phases. `prior` is the entry of memory that does not answer the request.
+    pub(crate) async fn run(self, prior: Option<Arc<Entry>>) {
+        let missed = match self.seek(prior).await {
+            Sought::Missed(missed) => missed,
+            Sought::Found(fill, found) => return fill.fill_found(found).await,
+            Sought::Failed(mut leading, error) => return leading.fail(error, Duration::ZERO),
+        };
+        match missed.lease().await {
+            Leased::Load(permitted) => {
+                if let Some(loaded) = permitted.load().await {
+                    loaded.fill().await;
                 }
-                None => self.land_error(LoadError::origin("unchanged, but nothing is stored")),
-            },
-            Ok(Loaded::Absent { lifetime }) => {
-                self.observe("absent");
-                self.land_absent(lifetime, departed).await;
             }
-            Ok(Loaded::Pass(passed)) => {
-                self.observe("pass");
-                self.land_passed(passed, Landed::Private, Told::Alone).await;
-            }
-            Ok(Loaded::Failed { passed, error }) => {
-                self.observe("failed");
-                self.keep_stale();
-                self.note_failure(&error);
-                // What went wrong for somebody need not go wrong for everybody.
-                let anonymous = self.keep.credentials == Credentials::Anonymous;
-                let landed = Landed::Broken(anonymous.then_some(error));
-                self.land_passed(passed, landed, Told::Broken).await;
-            }
-            Err(error) => self.land_error(error),
+            Leased::Found(fill, found) => fill.fill_found(found).await,
+            Leased::Retry(leading, why) => leading.retry(why),
+            Leased::Needless => {}
         }
     }
 
-    fn observe(&self, result: &'static str) {
-        let key = self.seat.flight().key().borrowed();
-        self.engine.observer.observe(Event::Loaded { key, result, cost: self.cost });
+    /// Stores an entry that was put and not loaded. Returns `true` if a tier stores it.
+    pub(crate) async fn put(self, mut meta: Meta, head: Head, bytes: Bytes) -> bool {
+        let mut fill = Fill::new(self, WritePermission::Put, None);
+        fill.complete(&mut meta, fill.leading.engine.clock.now(), Duration::ZERO, None);
+        fill.leading.failures().forget(fill.leading.flight().key().borrowed());
+        fill.update_marker(&meta);
+        let entry = Arc::new(fill.entry(meta, head, Body::whole(bytes)));
+        let stored = fill.store(&entry);
+        let is_stored = fill.is_stored(stored);
+        fill.announce(&entry, Source::Led { stored: is_stored, unchanged: false });
+        fill.write_whole(&entry, stored).await;
+        is_stored
     }
 
-    /// What the door cannot know: where the log of purges stood, and what the load cost, unless
-    /// the door has stated that.
-    fn complete(&self, mut meta: Meta, (departed, prior): (Timestamp, Option<&Entry>)) -> Meta {
-        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost());
-        let stated = Some(meta.load_cost()).filter(|stated| !stated.is_zero());
-        meta.departed = departed;
-        meta.position = self.seat.flight().position;
-        meta.set_load_cost(stated.unwrap_or_else(|| pace::smoothed(known, self.cost)));
-        meta
+    /// Searches the lower tiers.
+    async fn seek(self, prior: Option<Arc<Entry>>) -> Sought<L> {
+        let (search, found) = match &self.rules.tiers {
+            Some(demand) if !self.engine.lower.is_empty() && self.flight().may_search_tiers => {
+                lower_lookup::search(&self, demand, prior.as_deref()).await
+            }
+            _ => (SearchState::default(), Search::Nothing),
+        };
+        let SearchState { family, seen, lease_answer, deadline } = search;
+        let stale = match found {
+            Search::Found(found) => {
+                // A lease that was granted with the search is given back: nothing is loaded.
+                drop(lease_answer);
+                return Sought::Found(Fill::new(self, WritePermission::All, family), *found);
+            }
+            Search::Failed(error) => return Sought::Failed(self, error),
+            Search::Stale(stale) => Some(stale),
+            Search::Nothing => None,
+        };
+        Sought::Missed(Missed { leading: self, prior, stale, family, seen, lease_answer, deadline })
     }
 
-    /// Before anybody is woken: who comes next is held back.
-    fn note_failure(&self, error: &LoadError) {
-        let flight = self.seat.flight();
-        if flight.company == Company::Shared && error.lasts() {
-            let now = self.engine.clock.now();
-            self.failures().note(flight.key().borrowed(), error.clone(), (now, &mut ThreadDice));
+    /// Ends the flight with an error. `cost` is the duration of the load.
+    fn fail(&mut self, error: LoadError, cost: Duration) {
+        // Without permission to load, there was no load.
+        if !matches!(error, LoadError::NotCached) {
+            self.observe_load(error.code(), cost);
         }
+        self.note_failure(&error);
+        self.leader.announce(FlightResult::Failed(error.clone()));
+        self.reply(LeaderResult::Failed(error));
+    }
+
+    /// Gives the load back to the caller that leads. The flight ends without a result.
+    fn retry(self, why: Option<Why>) {
+        let Self { leader, reply, load, .. } = self;
+        drop(leader);
+        if let Some(reply) = reply {
+            // A caller that has gone away needs no result.
+            let _ = reply.send(LeaderResult::Retry(load, why));
+        }
+    }
+
+    fn reply(&mut self, result: LeaderResult<L>) {
+        if let Some(reply) = self.reply.take() {
+            // A caller that has gone away needs no result.
+            let _ = reply.send(result);
+        }
+    }
+
+    fn flight(&self) -> &Arc<Flight> {
+        self.leader.flight()
+    }
+
+    fn primary(&self) -> KeyRef<'_> {
+        self.flight().primary().borrowed()
+    }
+
+    fn observe_load(&self, result: &'static str, cost: Duration) {
+        let key = self.flight().key().borrowed();
+        self.engine.observer.observe(Event::Loaded { key, result, cost });
+    }
+
+    fn observe_lease(&self, event: LeaseEvent) {
+        let key = self.flight().key().borrowed();
+        self.engine.observer.observe(Event::Lease { key, event });
     }
 
     fn failures(&self) -> &RecentFailures {
-        &self.engine.failures[self.keep.credentials as usize]
+        &self.engine.failures[self.rules.credentials as usize]
     }
 
-    pub(crate) fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
-        // What a tier brings is as old as it is: that its flight departed late proves nothing.
-        let flight = if self.depth.is_none() { self.number } else { 0 };
-        let entry = Entry { flight, ..Entry::new(meta, head, body) };
-        if self.softened { entry.softened() } else { entry }
-    }
-
-    fn tell(&mut self, told: Told<L>) {
-        if let Some(tell) = self.tell.take() {
-            // A caller that has gone away needs no answer.
-            let _ = tell.send(told);
+    /// Starts the back-off of the key. Called before followers wake, so that it applies to them.
+    fn note_failure(&self, error: &LoadError) {
+        let flight = self.flight();
+        if flight.audience == Audience::Shared && error.lasts() {
+            let now = self.engine.clock.now();
+            self.failures().note(flight.key().borrowed(), error.clone(), now, &mut ThreadDice);
         }
     }
 
-    fn land_error(&mut self, error: LoadError) {
-        // Where nothing was to be loaded, there was no load.
-        if !matches!(error, LoadError::NotCached) {
-            self.observe(error.code());
-        }
-        self.keep_stale();
-        self.note_failure(&error);
-        self.seat.land(Landed::Failed(error.clone()));
-        self.tell(Told::Failed(error));
-    }
-
-    /// The marker stands before anybody is woken: those who followed go alone, and at once.
-    async fn land_passed(
-        &mut self,
-        passed: Passed,
-        landed: Landed,
-        told: impl FnOnce(Arc<Entry>) -> Told<L>,
-    ) {
-        let now = self.engine.clock.now();
-        self.mark((Marked::Private, now), passed.remember);
-        self.seat.land(landed);
-        let meta = Meta::new(now, Lifetime::default());
-        let entry = alone(meta, passed.head, passed.source).await;
-        self.tell(told(Arc::new(entry)));
-    }
-
-    pub(crate) fn mark(&self, marked: (Marked, Timestamp), remember: Duration) {
-        let markers = &self.engine.passes[self.keep.credentials as usize];
-        markers.mark(self.seat.flight().primary().borrowed(), marked, remember);
-    }
-
-    async fn land_absent(&mut self, lifetime: Lifetime, departed: Timestamp) {
-        let mut meta = Meta::new(self.engine.clock.now(), lifetime);
-        meta.presence = Presence::Absent;
-        let meta = self.complete(meta, (departed, None));
-        self.land_entry(meta, Head::default(), Content::Whole(Bytes::new())).await;
-    }
-
-    async fn land_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
-        let head = head.unwrap_or_else(|| prior.head.clone());
-        let entry = Arc::new(self.entry(meta, head, prior.body.clone()));
-        if self.keep.store {
-            self.settle_marker(&entry.meta);
-        }
-        let storing = if self.keep.store { self.store(&entry) } else { Storing::Refused };
-        let via = Via::Led { stored: self.is_stored(storing), unchanged: true };
-        self.announce_stored(&entry, storing, via);
-        self.write_on(&entry, storing).await;
-    }
-
-    async fn land_entry(&mut self, meta: Meta, head: Head, source: Content) {
-        if !self.keep.store {
-            self.seat.land(Landed::Private);
-            let entry = alone(meta, head, source).await;
-            self.tell(Told::Alone(Arc::new(entry)));
-            return;
-        }
-        self.settle_marker(&meta);
-        self.announced = source.announced();
-        let gathered = gather_ready(source).await;
-        self.land_gathered(meta, head, gathered).await;
-    }
-
-    async fn land_gathered(&mut self, meta: Meta, head: Head, gathered: Gathered) {
-        match gathered {
-            Gathered::Whole(bytes) => self.land_whole(meta, head, bytes).await,
-            Gathered::Broken(first, broken) => self.land_broken(meta, head, (first, broken)),
-            Gathered::Flowing(first, rest) => self.land_flowing(meta, head, (first, rest)).await,
-        }
-    }
-
-    async fn land_whole(&mut self, meta: Meta, head: Head, bytes: Bytes) {
-        let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
-        let storing = self.store(&entry);
-        self.announce_stored(&entry, storing, self.via(self.is_stored(storing)));
-        self.write_on(&entry, storing).await;
-    }
-
-    /// Hands a whole entry on to the lower tiers. If it is in memory by now, nobody has to board
-    /// this flight any more; if not, who comes before it stands in a tier would find nothing, and
-    /// load once more.
-    async fn write_on(&self, entry: &Entry, storing: Storing) {
-        if storing != Storing::Refused && self.has_targets() {
-            if storing == Storing::Kept {
-                self.seat.close_boarding();
-            }
-            self.write_whole(entry).await;
-        }
-    }
-
-    fn via(&self, stored: bool) -> Via {
-        let led = Via::Led { stored, unchanged: false };
-        if self.elsewhere {
-            return Via::Elsewhere;
-        }
-        self.depth.map_or(led, |depth| Via::Tier(self.engine.lower.all()[depth.above].name()))
-    }
-
-    /// The lower tiers that are to have it: those above where it was found, all if it was loaded.
-    pub(crate) fn targets(&self) -> SmallVec<[&LowerTier; 2]> {
-        let all = self.engine.lower.all();
-        let above = self.depth.map_or(all, |depth| &all[..depth.above]);
-        let primary = self.seat.flight().primary().borrowed();
-        let may = |lower: &&LowerTier| lower.tier.takes(primary) && self.right.is_for(lower);
-        above.iter().filter(may).collect()
-    }
-
-    pub(crate) fn has_targets(&self) -> bool {
-        !self.targets().is_empty()
-    }
-
-    fn land_broken(&mut self, meta: Meta, head: Head, (first, broken): (Bytes, BrokenBody)) {
-        let (writer, flow) = Flow::new(self.engine.memory.in_flight(), u64::MAX);
-        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow)));
-        writer.push(first);
-        writer.fail(broken);
-        self.engine.observer.observe(Event::BodyBroken(self.seat.flight().key().borrowed()));
-        self.announce(&entry, self.via(false));
-    }
-
-    async fn land_flowing(&mut self, meta: Meta, head: Head, (first, rest): (Bytes, PieceStream)) {
-        if let Some(newer) = self.outrun_by(&meta) {
-            return self.announce(&newer, Via::Followed);
-        }
-        let engine = self.engine.clone();
-        let kept_max = engine.memory.object_max(meta.presence);
-        let too_large = self.announced.is_some_and(|announced| announced > kept_max);
-        let (mut writer, flow) = Flow::new(engine.memory.in_flight(), kept_max);
-        writer.expect(self.announced);
-        let entry = Arc::new(self.entry(meta, head, Body::flowing(flow.clone())));
-        self.name_variants(&entry);
-        let place = if self.has_targets() { self.place(&entry.meta) } else { None };
-        let is_placed = place.is_some();
-        // Tiers read from the first byte, too, so they take their places before it can go.
-        let intakes = match &place {
-            Some(_) => self.intakes((&entry, &flow)),
-            None => Vec::new(),
-        };
-        drop(flow);
-        writer.push(first);
-        self.announce(&entry, self.via(!too_large || self.has_targets()));
-        let writing = async {
-            if let Some(place) = place {
-                self.write_all((place, &entry), intakes).await;
-            }
-        };
-        let (whole, ()) = join(self.fill(&entry, (writer, rest)), writing).await;
-        if let (false, Some((whole, storing))) = (is_placed, whole) {
-            self.write_on(&whole, storing).await;
-        }
-    }
-
-    /// Whoever learns of the variants from here on finds the one that is on its way.
-    fn name_variants(&self, entry: &Entry) {
-        let primary = self.seat.flight().primary().borrowed();
-        let Some(vary) = entry.meta.vary() else { return };
-        if let Some(selection) = selection(primary, &self.load, entry) {
-            self.seat.select(selection);
-        }
-        self.seat.unless_cut(|| {
-            self.adopt_family(&entry.meta);
-            self.engine.memory.announce(primary, (vary, entry.meta.presence));
-        });
-    }
-
-    /// Answers that are storable but never fresh cannot be shared; an answer that can be lifts
-    /// the marker.
-    fn settle_marker(&self, meta: &Meta) {
-        let now = self.engine.clock.now();
-        let primary = self.seat.flight().primary().borrowed();
-        if suits(meta, PurgeState::Valid, &Demand::default(), now) {
-            self.engine.passes[self.keep.credentials as usize].clear(primary);
-        } else {
-            self.mark((Marked::Unfresh, now), UNFRESH_REMEMBER);
-        }
-    }
-
-    pub(crate) fn announce(&mut self, entry: &Arc<Entry>, via: Via) {
-        let primary = self.seat.flight().primary().borrowed();
-        let selection = selection(primary, &self.load, entry);
-        // From here on the body is charged for what it is.
-        self.room = None;
-        // The leader's place first: nothing may flow past it.
-        let leaders = entry.boarded(false).unwrap_or_else(|| entry.clone());
-        self.seat.land(Landed::Shared(entry.clone(), selection));
-        self.tell(Told::Shared { entry: leaders, via });
+    /// Marks the key as one whose answers are not shared.
+    fn mark(&self, marked: Marked, remember: Duration) {
+        let markers = &self.engine.passes[self.rules.credentials as usize];
+        markers.mark(self.primary(), marked, self.engine.clock.now(), remember);
     }
 }
 
-/// What is there of it already is taken at once: a source that has given all it has is free for
-/// others, however slow the one is whom its answer is for.
-async fn alone(meta: Meta, head: Head, source: Content) -> Entry {
-    let body = match gather_ready(source).await {
+impl<L: Load> Permitted<L> {
+    /// Asks the origin. `None` if there is no memory for the load.
+    async fn load(self) -> Option<Loaded<L>> {
+        let Self { leading, permission, prior, stale, family } = self;
+        let engine = leading.engine.clone();
+        let prior = stale.as_ref().map(|stale| stale.entry.clone()).or(prior);
+        let key = leading.flight().key().borrowed();
+        let admitted = engine.memory.in_flight().admit_load(key, &*engine.observer).await;
+        let mut fill = Fill::new(leading, permission, family);
+        if admitted.is_none() {
+            fill.leading.keep_stale(stale.as_ref());
+            let error = LoadError::Overloaded("no memory for another body in transfer");
+            fill.leading.fail(error, Duration::ZERO);
+            fill.release(Release::Abandoned).await;
+            return None;
+        }
+        fill.admitted = admitted;
+        let audience = fill.leading.flight().audience;
+        let (started, exact) = (engine.clock.now(), engine.clock.exact());
+        fill.number = engine.flights.next_number();
+        // A loader may panic before it has returned its future, too.
+        let loading = async { fill.leading.load.load(prior.clone(), audience).await };
+        let answer = AssertUnwindSafe(loading).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
+        let cost = engine.clock.exact().saturating_sub(exact);
+        Some(Loaded { fill, prior, stale, answer, started, cost })
+    }
+}
+
+impl<L: Load> Loaded<L> {
+    /// Announces and stores the answer. Afterwards the lease is released: by the tier that was
+    /// filled, here, or, if this panics or is cancelled, by being dropped.
+    async fn fill(self) {
+        let Self { mut fill, prior, stale, answer, started, cost } = self;
+        let release = fill.release_for(&answer);
+        if matches!(&answer, Ok(answer) if !matches!(answer, Answer::Failed { .. })) {
+            fill.leading.failures().forget(fill.leading.flight().key().borrowed());
+        }
+        match answer {
+            Ok(Answer::Entry { mut meta, head, content }) => {
+                fill.leading.observe_load("stored", cost);
+                fill.complete(&mut meta, started, cost, prior.as_deref());
+                fill.fill_entry(meta, head, content).await;
+            }
+            Ok(Answer::Unchanged { mut meta, head }) => match prior {
+                Some(prior) => {
+                    fill.leading.observe_load("unchanged", cost);
+                    fill.complete(&mut meta, started, cost, Some(&prior));
+                    fill.fill_unchanged(meta, head, &prior).await;
+                }
+                None => {
+                    fill.leading.keep_stale(stale.as_ref());
+                    let error = LoadError::origin("unchanged, but nothing is stored");
+                    fill.leading.fail(error, cost);
+                }
+            },
+            Ok(Answer::Absent { lifetime }) => {
+                fill.leading.observe_load("absent", cost);
+                let mut meta = Meta::new(fill.leading.engine.clock.now(), lifetime);
+                meta.presence = Presence::Absent;
+                fill.complete(&mut meta, started, cost, None);
+                fill.fill_entry(meta, Head::default(), Content::Whole(Bytes::new())).await;
+            }
+            Ok(Answer::Pass(passed)) => {
+                fill.leading.observe_load("pass", cost);
+                let entry = fill.pass(passed, FlightResult::Private).await;
+                fill.leading.reply(LeaderResult::Private(entry));
+            }
+            Ok(Answer::Failed { passed, error }) => {
+                fill.leading.observe_load("failed", cost);
+                fill.leading.keep_stale(stale.as_ref());
+                fill.leading.note_failure(&error);
+                // An error for a request with credentials need not occur without them.
+                let is_anonymous = fill.leading.rules.credentials == Credentials::Anonymous;
+                let result = FlightResult::OriginError(is_anonymous.then_some(error));
+                let entry = fill.pass(passed, result).await;
+                fill.leading.reply(LeaderResult::OriginError(entry));
+            }
+            Err(error) => {
+                fill.leading.keep_stale(stale.as_ref());
+                fill.leading.fail(error, cost);
+            }
+        }
+        fill.release(release).await;
+    }
+}
+
+impl<L: Load> Fill<L> {
+    fn new(leading: Leading<L>, permission: WritePermission, family: Option<Family>) -> Self {
+        let number = leading.flight().number;
+        Self { leading, permission, family, number, admitted: None, found: None }
+    }
+
+    /// Reason of the release of the lease for other instances, unless the shared tier is filled.
+    fn release_for(&self, answer: &Result<Answer, LoadError>) -> Release {
+        match answer {
+            Ok(Answer::Pass(Passed { remember, .. })) => {
+                let credentials = self.leading.rules.credentials;
+                Release::Pass { remember: *remember, credentials }
+            }
+            Ok(Answer::Failed { .. }) => Release::Failed,
+            Err(error) if error.lasts() => Release::Failed,
+            Ok(Answer::Entry { .. } | Answer::Unchanged { .. } | Answer::Absent { .. })
+            | Err(_) => Release::Abandoned,
+        }
+    }
+
+    /// Completes the metadata with facts that the front end does not know: start and purge position
+    /// of the load, and its cost, unless the front end has stated one.
+    fn complete(&self, meta: &mut Meta, started: Timestamp, cost: Duration, prior: Option<&Entry>) {
+        let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost());
+        let stated = Some(meta.load_cost()).filter(|stated| !stated.is_zero());
+        meta.departed = started;
+        meta.position = self.leading.flight().position;
+        meta.set_load_cost(stated.unwrap_or_else(|| pace::smoothed(known, cost)));
+    }
+
+    fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
+        // An entry of a tier is as old as it is, however late its flight started.
+        let flight = if self.found.is_none() { self.number } else { 0 };
+        let entry = Entry { flight, ..Entry::new(meta, head, body) };
+        let is_softened = self.found.as_ref().is_some_and(|found| found.softened);
+        if is_softened { entry.softened() } else { entry }
+    }
+
+    /// Fills memory, and the tiers above, with an entry of a lower tier.
+    async fn fill_found(mut self, found: FoundEntry) {
+        self.leading.load.is_spared();
+        let FoundEntry { meta, softened, head, body, position, by_instance } = found;
+        self.found = Some(FoundIn { position, by_instance, softened });
+        match body {
+            FoundBody::Gathered(gathered) => self.fill_gathered(meta, head, gathered, None).await,
+            // The body stays in its tier, where all callers read it.
+            FoundBody::InTier(parts) => {
+                let entry = Arc::new(self.entry(meta, head, Body::below(parts)));
+                self.announce(&entry, self.source(true));
+            }
+        }
+    }
+
+    async fn fill_entry(&mut self, meta: Meta, head: Head, content: Content) {
+        if !self.leading.rules.store {
+            self.leading.leader.announce(FlightResult::Private);
+            let entry = private_entry(meta, head, content).await;
+            return self.leading.reply(LeaderResult::Private(Arc::new(entry)));
+        }
+        self.update_marker(&meta);
+        let announced = content.announced();
+        let gathered = gather_ready(content).await;
+        self.fill_gathered(meta, head, gathered, announced).await;
+    }
+
+    async fn fill_unchanged(&mut self, meta: Meta, head: Option<Head>, prior: &Entry) {
+        let head = head.unwrap_or_else(|| prior.head.clone());
+        let entry = Arc::new(self.entry(meta, head, prior.body.clone()));
+        let mut stored = StoreResult::Refused;
+        if self.leading.rules.store {
+            self.update_marker(&entry.meta);
+            stored = self.store(&entry);
+        }
+        let source = Source::Led { stored: self.is_stored(stored), unchanged: true };
+        self.announce_stored(&entry, stored, source);
+        self.write_whole(&entry, stored).await;
+    }
+
+    async fn fill_gathered(
+        &mut self,
+        meta: Meta,
+        head: Head,
+        gathered: Gathered,
+        announced: Option<u64>,
+    ) {
+        match gathered {
+            Gathered::Whole(bytes) => {
+                let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
+                let stored = self.store(&entry);
+                self.announce_stored(&entry, stored, self.source(self.is_stored(stored)));
+                self.write_whole(&entry, stored).await;
+            }
+            Gathered::Broken(first, broken) => self.fill_broken(meta, head, first, broken),
+            Gathered::Flowing(first, rest) => {
+                let stream = StreamingBody { first, rest, announced };
+                self.fill_stream(meta, head, stream).await;
+            }
+        }
+    }
+
+    /// Answers one caller, and marks the key, before followers wake: they load alone, at once.
+    async fn pass(&self, passed: Passed, result: FlightResult) -> Arc<Entry> {
+        self.leading.mark(Marked::Private, passed.remember);
+        self.leading.leader.announce(result);
+        let meta = Meta::new(self.leading.engine.clock.now(), Lifetime::default());
+        Arc::new(private_entry(meta, passed.head, passed.content).await)
+    }
+
+    /// Returns the source of the answer for the caller that leads.
+    fn source(&self, stored: bool) -> Source {
+        match &self.found {
+            None => Source::Led { stored, unchanged: false },
+            Some(found) if found.by_instance => Source::Instance,
+            Some(found) => {
+                let tier = &self.leading.engine.lower.all()[found.position.tier_index];
+                Source::Tier(tier.name())
+            }
+        }
+    }
+
+    /// Answers all callers.
+    fn announce(&mut self, entry: &Arc<Entry>, source: Source) {
+        let selection = selection(self.leading.primary(), &self.leading.load, entry);
+        // From here on the body is charged for its own size.
+        self.admitted = None;
+        // The leader's reader comes first: the body must not stream past it.
+        let own = entry.for_reader(false).unwrap_or_else(|| entry.clone());
+        self.leading.leader.announce(FlightResult::Shared(entry.clone(), selection));
+        self.leading.reply(LeaderResult::Shared { entry: own, source });
+    }
+
+    /// Releases the lease, unless a tier has released it.
+    async fn release(&self, release: Release) {
+        if let WritePermission::Leased(permit) = &self.permission
+            && self.leading.flight().take_release()
+        {
+            permit.release(release).await;
+        }
+    }
+}
+
+/// Creates the entry of an answer for one caller. The available part of the body is taken at once:
+/// an origin connection that has sent everything is free again, however slow the client is.
+async fn private_entry(meta: Meta, head: Head, content: Content) -> Entry {
+    let body = match gather_ready(content).await {
         Gathered::Whole(bytes) => Body::whole(bytes),
         Gathered::Broken(first, broken) => {
             Body::once(stream::iter([Ok(first), Err(broken)]).boxed())

@@ -1,9 +1,20 @@
-//! Flights: the one load in progress for a key.
+//! Loads in progress: the table of flights, their leaders and followers, and the [`Load`] trait.
 //!
-//! Whoever boards first leads and gets the *seat*, the right to land the flight; everybody else
-//! follows. The seat lives in the task that loads, not in the caller. A seat that is dropped
-//! without a landing wakes its followers, and the first of them to board again leads the next
-//! flight: nobody waits for a leader that is gone.
+//! The first caller of a key leads a flight: it gets the [`LeaderGuard`], the right to announce the
+//! result. All other callers follow. The guard belongs to the task that loads, not to the caller. A
+//! guard that is dropped without a result wakes the followers, and the first of them to call again
+//! leads the next flight, so that no caller waits for a leader that has gone away.
+//!
+//! This folder uses `tiers` (in the [`Load`] trait), `entry` and `runtime`; it never sees memory, the
+//! purge log, or the steps of a load.
+//!
+//! [`Load`]: load::Load
+
+pub(crate) mod load;
+pub(crate) mod pass_markers;
+mod purging;
+pub(crate) mod recent_failures;
+pub(crate) mod source;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,136 +28,131 @@ use smallvec::SmallVec;
 
 use crate::entry::Entry;
 use crate::entry::body::Flow;
-use crate::flight::load::{Company, LoadError};
 use crate::runtime::sync::Mutex;
 use crate::runtime::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::runtime::wakers::{Ticket, Wakers, wake_all};
+use load::{Audience, LoadError};
+use purging::KeyUnderPurge;
 
-pub(crate) mod load;
-pub(crate) mod pass_markers;
-mod purging;
-pub(crate) mod recent_failures;
-pub(crate) mod via;
-
-use purging::UnderPurge;
-
-/// The board is split so that unrelated keys rarely meet at one lock. A scheduler that
-/// may switch at each lock does better with few.
+/// Number of shards of the table, so that unrelated keys rarely share a lock. Under a scheduler that
+/// may switch tasks at each lock there are few.
 const SHARDS: usize = if cfg!(all(test, feature = "interleavings")) { 2 } else { 64 };
 
-/// How many may wait for one flight. Each holds a request open, and all of them are woken at once.
+/// Maximum number of followers of one flight. Each holds a request open, and all of them are woken
+/// at once.
 const FOLLOWERS_MAX: usize = 16_384;
 
-/// What the followers of a flight are told, as soon as the head of the answer is known.
+/// Result of a flight for its followers, known as soon as the head of the answer is.
 #[derive(Clone, Debug)]
-pub(crate) enum Landed {
-    /// An answer that may be shared with all who select as the leader did.
+pub(crate) enum FlightResult {
+    /// Answer for all callers with the leader's selecting fields.
     Shared(Arc<Entry>, Selection),
-    /// An answer that may not be shared.
+    /// Answer that may not be shared.
     Private,
-    /// An error of the origin, in words meant for the leader alone.
-    /// Followers are told the error instead, if the leader was nobody in particular.
-    Broken(Option<LoadError>),
-    /// No answer.
+    /// Error response of the origin, for the leader alone. Followers get this error instead, if the
+    /// leader had no credentials.
+    OriginError(Option<LoadError>),
     Failed(LoadError),
-    /// The leader is gone, or the first byte of its body is; the next one may lead.
+    /// The leader has gone away, or the first byte of the body has left the window. The next caller
+    /// may lead.
     Abandoned,
 }
 
-/// What the leader's selecting fields were, as a key; nothing if the answer has no variants.
+/// Selecting fields of the leader, as a key. `None` if the answer has no variants.
 pub(crate) type Selection = Option<Key>;
 
-/// The board: every flight in progress, by primary key. Bounded by the loads in progress.
+/// Table of all flights by primary key, bounded by the loads in progress.
 ///
-/// Boarding, storing and purging under one primary key exclude each other: all three happen under
-/// the lock of its shard.
+/// Joining, storing and purging under one primary key exclude each other: each happens with the
+/// shard of the key locked.
 #[derive(Debug)]
 pub(crate) struct Flights {
     shards: Box<[Mutex<Shard>]>,
     hasher: ahash::RandomState,
-    departures: AtomicU64,
+    numbers: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Shard {
     flights: HashMap<Key, SmallVec<[Arc<Flight>; 1]>, ahash::RandomState>,
-    /// Keys that are being purged from lower tiers just now.
-    purging: HashMap<Key, UnderPurge, ahash::RandomState>,
+    /// Keys that are being purged from lower tiers.
+    purging: HashMap<Key, KeyUnderPurge, ahash::RandomState>,
 }
 
 /// One load in progress.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// What all variants share.
+    /// Key that all variants share.
     primary: Key,
-    /// What it is boarded by: the primary key as long as no variants are known.
+    /// Key that callers join by: the primary key as long as no variants are known.
     key: Key,
-    /// What its answer turned out to select. Who knows of the variants by now boards it by this.
-    /// Written and read under the lock of the shard.
+    /// Key of the answer's variant, which callers that know of the variants join by. Accessed with
+    /// the shard locked.
     selection: OnceLock<Key>,
-    /// Whom its load is for. A flight for one is on the board for purges to see, not to be boarded.
-    pub(crate) company: Company,
-    /// Whether it may look for its key in lower tiers: not while they are being purged of it.
-    pub(crate) walks: bool,
-    /// When it was first boarded, by the exact clock.
-    pub(crate) boarded: Duration,
-    /// How many follow. Grows under the lock of the shard.
+    /// Callers that the load is for. A flight for one caller is in the table for purges only.
+    pub(crate) audience: Audience,
+    /// Allows searching lower tiers. Denied while they are purged of the key.
+    pub(crate) may_search_tiers: bool,
+    /// Start of the flight, by the exact clock.
+    pub(crate) started: Duration,
+    /// Number of followers. Grows with the shard locked.
     followers: AtomicUsize,
-    /// Its place in the order of departures, from 1, when it was first boarded.
+    /// Number in the order of starts, from 1.
     pub(crate) number: u64,
-    /// Where the log of purges stood at departure.
+    /// Position of the purge log at the start.
     pub(crate) position: Position,
-    /// Purged while under way: what it brings is for those aboard, and is not stored. Written and
-    /// read under the lock of the shard.
-    cut: AtomicBool,
-    /// Nobody may follow any more, though it goes on. Under the same lock.
+    /// `true` after a purge: the result is for the callers of this flight, and is not stored.
+    /// Accessed with the shard locked.
+    purged: AtomicBool,
+    /// `true` if no caller may follow any more, although the flight continues. Accessed with the
+    /// shard locked.
     closed: AtomicBool,
-    /// Whether it waits for another instance just now.
-    waits_elsewhere: AtomicBool,
-    /// Whether its lease was given back.
-    gave_back: AtomicBool,
-    /// Held while lower tiers commit what it brings, so that a purge can wait for that.
+    /// `true` while the flight waits for another instance.
+    waits_for_instance: AtomicBool,
+    /// `true` once the lease is released.
+    released: AtomicBool,
+    /// Locked while lower tiers commit the answer, so that a purge can wait for that.
     pub(crate) committing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    landed: Option<Landed>,
+    result: Option<FlightResult>,
     followers: Wakers,
 }
 
-/// Who wants to board, and what.
+/// Request to join a flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Boarder<'a> {
-    /// What all variants share.
+pub(crate) struct JoinRequest<'a> {
+    /// Key that all variants share.
     pub(crate) primary: KeyRef<'a>,
-    /// What is boarded.
+    /// Key of the flight.
     pub(crate) key: KeyRef<'a>,
-    /// A flight that did not bring what this one wants, though it may still be on the board:
-    /// neither it nor one before it will do.
+    /// Flight whose result this caller could not use, although it may be in the table. Neither it
+    /// nor an earlier one is joined.
     pub(crate) passed_over: Option<&'a Arc<Flight>>,
-    /// The time, by the exact clock.
+    /// Time by the exact clock.
     pub(crate) now: Duration,
 }
 
-impl Boarder<'_> {
-    fn takes(&self, flight: &Flight) -> bool {
+impl JoinRequest<'_> {
+    fn accepts(&self, flight: &Flight) -> bool {
         let passed_over =
             |passed: &Arc<Flight>| passed.key == flight.key && flight.number <= passed.number;
-        flight.company == Company::Shared
+        flight.audience == Audience::Shared
             && !flight.closed.load(Ordering::Relaxed)
-            && flight.is_boarded_by(self.key)
+            && flight.is_joined_by(self.key)
             && !self.passed_over.is_some_and(passed_over)
     }
 }
 
-/// What came of an attempt to board.
+/// Role of a caller that has joined a flight.
 #[derive(Debug)]
-pub(crate) enum Boarding {
-    Lead(Seat),
+pub(crate) enum Role {
+    Lead(LeaderGuard),
     Follow(Follower),
-    /// As many follow as may.
+    /// The flight has its maximum number of followers.
     Full,
 }
 
@@ -154,28 +160,28 @@ impl Flights {
     pub(crate) fn new() -> Arc<Self> {
         let hasher = crate::runtime::sync::hasher();
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(&hasher)));
-        Arc::new(Self { shards: shards.collect(), hasher, departures: AtomicU64::new(0) })
+        Arc::new(Self { shards: shards.collect(), hasher, numbers: AtomicU64::new(0) })
     }
 
     fn shard(&self, primary: KeyRef<'_>) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(primary.bytes());
-        // The map inside a shard uses the low bits; the choice of the shard takes others.
+        // The map inside a shard uses the low bits; the choice of the shard uses others.
         &self.shards[usize::try_from(hash >> 40).unwrap_or(0) % SHARDS]
     }
 
-    /// The place of what departed last, flight or load. What has a higher one departed later than
-    /// this call.
+    /// Returns the number of the latest start, of a flight or of a load. A higher number means a
+    /// start after this call.
     pub(crate) fn newest(&self) -> u64 {
-        self.departures.load(Ordering::Acquire)
+        self.numbers.load(Ordering::Acquire)
     }
 
-    /// Takes the next place in the order of departures. A flight has one when it is boarded, and
-    /// another when its load departs: in between it may have looked and waited for long.
-    pub(crate) fn next_departure(&self) -> u64 {
-        self.departures.fetch_add(1, Ordering::AcqRel) + 1
+    /// Returns the next number in the order of starts. A flight gets one when it starts, and another
+    /// when its load starts: in between it may have searched tiers and waited for an instance.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// How many flights are in progress.
+    /// Number of flights in progress.
     pub(crate) fn count(&self) -> usize {
         self.shards
             .iter()
@@ -183,108 +189,110 @@ impl Flights {
             .sum()
     }
 
-    /// Boards the newest flight that will do, or leads a new one. `position` is asked for under
-    /// the lock of the board: a purge that comes later finds the flight here.
-    pub(crate) fn board(
+    /// Joins the newest flight that the caller may follow, or starts a new one. `position` is read
+    /// with the shard locked: a later purge finds the flight in the table.
+    pub(crate) fn join(
         self: &Arc<Self>,
-        boarder: Boarder<'_>,
+        request: JoinRequest<'_>,
         position: impl FnOnce() -> Position,
-    ) -> Boarding {
-        let primary = boarder.primary;
+    ) -> Role {
+        let primary = request.primary;
         let mut shard = self.shard(primary).lock();
         let flights = shard.flights.get(primary.bytes()).map_or(&[][..], SmallVec::as_slice);
-        if let Some(flight) = flights.iter().rev().find(|flight| boarder.takes(flight)) {
-            return flight.follow().map_or(Boarding::Full, Boarding::Follow);
+        if let Some(flight) = flights.iter().rev().find(|flight| request.accepts(flight)) {
+            return flight.follow().map_or(Role::Full, Role::Follow);
         }
-        Boarding::Lead(self.depart(&mut shard, (boarder, Company::Shared), position()))
+        Role::Lead(self.start(&mut shard, request, Audience::Shared, position()))
     }
 
-    /// Puts a load on the board that nobody may follow, so that a purge finds it.
-    pub(crate) fn alone(
+    /// Starts a flight that no caller may follow, so that a purge finds it.
+    pub(crate) fn lead_alone(
         self: &Arc<Self>,
-        boarder: Boarder<'_>,
+        request: JoinRequest<'_>,
         position: impl FnOnce() -> Position,
-    ) -> Seat {
-        let mut shard = self.shard(boarder.primary).lock();
-        self.depart(&mut shard, (boarder, Company::Alone), position())
+    ) -> LeaderGuard {
+        let mut shard = self.shard(request.primary).lock();
+        self.start(&mut shard, request, Audience::Single, position())
     }
 
-    fn depart(
+    fn start(
         self: &Arc<Self>,
         shard: &mut Shard,
-        (boarder, company): (Boarder<'_>, Company),
+        request: JoinRequest<'_>,
+        audience: Audience,
         position: Position,
-    ) -> Seat {
-        let Boarder { primary, key, now: boarded, .. } = boarder;
-        let number = self.next_departure();
+    ) -> LeaderGuard {
+        let JoinRequest { primary, key, now: started, .. } = request;
+        let number = self.next_number();
         let primary = primary.to_key();
         let key = if key == primary.borrowed() { primary.clone() } else { key.to_key() };
         let flight = Arc::new(Flight {
             primary: primary.clone(),
             key,
             selection: OnceLock::new(),
-            company,
-            boarded,
+            audience,
+            started,
             followers: AtomicUsize::new(0),
             number,
             position,
-            walks: !shard.purging.contains_key(primary.borrowed().bytes()),
-            cut: AtomicBool::new(false),
+            may_search_tiers: !shard.purging.contains_key(primary.borrowed().bytes()),
+            purged: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            waits_elsewhere: AtomicBool::new(false),
-            gave_back: AtomicBool::new(false),
+            waits_for_instance: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         });
         shard.flights.entry(primary).or_default().push(flight.clone());
-        Seat { flights: self.clone(), flight }
+        LeaderGuard { flights: self.clone(), flight }
     }
 
-    /// Takes the flights of a primary key off the board and then runs `remove`: those aboard are
-    /// answered, nothing they bring is stored, and who comes now leads a new one.
+    /// Removes the flights of a primary key from the table and then runs `remove`: their callers are
+    /// answered, their results are not stored, and the next caller leads a new flight.
     ///
-    /// All of it under the lock, or somebody could board in between, find what is about to be
-    /// removed, and land it for those who come after the purge.
-    pub(crate) fn cut<T>(&self, primary: KeyRef<'_>, remove: impl FnOnce() -> T) -> T {
+    /// All of it happens with the shard locked. Otherwise a caller could start a flight in between,
+    /// find the entry that is about to be removed, and announce it to callers after the purge.
+    pub(crate) fn purge<T>(&self, primary: KeyRef<'_>, remove: impl FnOnce() -> T) -> T {
         let mut shard = self.shard(primary).lock();
-        shard.cut(primary);
+        shard.purge(primary);
         remove()
     }
 
-    /// The same, if `is_so` holds, in one step with it. Whether it did.
-    pub(crate) fn cut_if(&self, primary: KeyRef<'_>, is_so: impl FnOnce() -> bool) -> bool {
+    /// Runs `condition`, and if it holds, removes the flights of a primary key from the table as
+    /// [`purge`](Self::purge) does, in one step. Returns the condition.
+    pub(crate) fn purge_if(&self, primary: KeyRef<'_>, condition: impl FnOnce() -> bool) -> bool {
         let mut shard = self.shard(primary).lock();
-        let holds = is_so();
+        let holds = condition();
         if holds {
-            shard.cut(primary);
+            shard.purge(primary);
         }
         holds
     }
 
-    /// Runs `replace` while nothing under this primary key is boarded, stored or purged.
-    pub(crate) fn excluding<T>(&self, primary: KeyRef<'_>, replace: impl FnOnce() -> T) -> T {
+    /// Runs `replace` while no flight of this primary key is joined, stored or purged.
+    pub(crate) fn locked<T>(&self, primary: KeyRef<'_>, replace: impl FnOnce() -> T) -> T {
         let _shard = self.shard(primary).lock();
         replace()
     }
 
-    /// What [`cut`](Self::cut) does, to all flights for which `reached` holds, wherever they are.
-    /// What is stored knows by itself whether a purge of this kind has reached it.
-    pub(crate) fn cut_where(&self, reached: impl Fn(&Flight) -> bool) {
+    /// Removes all flights for which `affects` holds from the table, as [`purge`](Self::purge) does.
+    /// Stored entries are compared with such a purge when they are read.
+    pub(crate) fn purge_where(&self, affects: impl Fn(&Flight) -> bool) {
         for shard in &self.shards {
             shard.lock().flights.retain(|_, flights| {
                 flights.retain(|flight| {
-                    let reached = reached(flight);
-                    if reached {
-                        flight.cut();
+                    let is_affected = affects(flight);
+                    if is_affected {
+                        flight.set_purged();
                     }
-                    !reached
+                    !is_affected
                 });
                 !flights.is_empty()
             });
         }
     }
 
-    fn take_off(&self, flight: &Arc<Flight>) {
+    fn remove(&self, flight: &Arc<Flight>) {
         let mut shard = self.shard(flight.primary.borrowed()).lock();
         let primary = flight.primary.borrowed().bytes();
         let Some(flights) = shard.flights.get_mut(primary) else { return };
@@ -301,80 +309,80 @@ impl Shard {
         Self { flights: HashMap::with_hasher(flights), purging: HashMap::with_hasher(purging) }
     }
 
-    fn cut(&mut self, primary: KeyRef<'_>) -> SmallVec<[Arc<Flight>; 1]> {
+    fn purge(&mut self, primary: KeyRef<'_>) -> SmallVec<[Arc<Flight>; 1]> {
         let flights = self.flights.remove(primary.bytes()).unwrap_or_default();
-        flights.iter().for_each(|flight| flight.cut());
+        flights.iter().for_each(|flight| flight.set_purged());
         flights
     }
 }
 
-/// The right to land a flight. Dropping it takes the flight off the board.
+/// Right to announce the result of a flight. Dropping it ends the flight.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct LeaderGuard {
     flights: Arc<Flights>,
     flight: Arc<Flight>,
 }
 
-impl Seat {
+impl LeaderGuard {
     pub(crate) fn flight(&self) -> &Arc<Flight> {
         &self.flight
     }
 
-    /// Tells the followers what came. Only the first landing counts.
-    pub(crate) fn land(&self, landed: Landed) {
-        // What nobody may share must not be boarded either: the board is cleared before the
-        // followers run, or one of them would board the same flight again.
-        if !matches!(landed, Landed::Shared(..)) {
-            self.flights.take_off(&self.flight);
+    /// Announces the result to the followers. Only the first result counts.
+    pub(crate) fn announce(&self, result: FlightResult) {
+        // A flight without a shared result is removed from the table before its followers run:
+        // otherwise one of them would join it again.
+        if !matches!(result, FlightResult::Shared(..)) {
+            self.flights.remove(&self.flight);
         }
         let mut state = self.flight.state.lock();
-        if state.landed.is_none() {
-            // The followers have yet to wake, and the body must not flow past them meanwhile.
-            if let Landed::Shared(entry, _) = &landed
+        if state.result.is_none() {
+            // The body must not stream past followers that have yet to wake.
+            if let FlightResult::Shared(entry, _) = &result
                 && let Some(flow) = entry.body.flow()
             {
                 flow.promise(state.followers.count());
             }
-            state.landed = Some(landed);
+            state.result = Some(result);
         }
         let woken = state.followers.take();
         drop(state);
         wake_all(woken);
     }
 
-    /// From here on the flight can be boarded by what its answer selects, too: those who learn of
-    /// the variants while the first of them is on its way would lead another for the same.
-    pub(crate) fn select(&self, selection: Key) {
+    /// Lets callers join the flight by the variant of its answer, too. Callers that learn of the
+    /// variants while the first one is streaming would lead another flight for it.
+    pub(crate) fn set_selection(&self, selection: Key) {
         let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
-        // What a flight brings is selected once; a second time would be no other.
+        // An answer has one variant; a second call would set the same key.
         let _ = self.flight.selection.set(selection);
     }
 
-    /// Nobody may follow any more, though the flight goes on: its body is no longer kept from the
-    /// first byte, or it is only lower tiers that are still written. Purges still find it.
-    pub(crate) fn close_boarding(&self) {
+    /// Lets no caller follow any more, although the flight continues: its body has lost its first
+    /// byte, or only lower tiers are still written. Purges still find the flight.
+    pub(crate) fn close(&self) {
         let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
         self.flight.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a purge has cut the flight by now.
-    pub(crate) fn is_cut(&self) -> bool {
+    /// Returns `true` if a purge has affected the flight.
+    pub(crate) fn is_purged(&self) -> bool {
         let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
-        self.flight.cut.load(Ordering::Relaxed)
+        self.flight.purged.load(Ordering::Relaxed)
     }
 
-    /// Runs `store` unless the flight was cut, under the lock of the board. A purge that comes
-    /// later removes what is stored; after one that came first, nothing is.
-    pub(crate) fn unless_cut<T>(&self, store: impl FnOnce() -> T) -> Option<T> {
+    /// Runs `store` with the shard locked, unless a purge has affected the flight. A later purge
+    /// removes the stored entry.
+    pub(crate) fn unless_purged<T>(&self, store: impl FnOnce() -> T) -> Option<T> {
         let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
-        (!self.flight.cut.load(Ordering::Relaxed)).then(store)
+        (!self.flight.purged.load(Ordering::Relaxed)).then(store)
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        self.land(Landed::Abandoned);
-        self.flights.take_off(&self.flight);
+        self.announce(FlightResult::Abandoned);
+        self.flights.remove(&self.flight);
     }
 }
 
@@ -387,36 +395,36 @@ impl Flight {
         &self.key
     }
 
-    pub(crate) fn wait_elsewhere(&self, waits: bool) {
-        self.waits_elsewhere.store(waits, Ordering::Relaxed);
+    pub(crate) fn set_waits_for_instance(&self, waits: bool) {
+        self.waits_for_instance.store(waits, Ordering::Relaxed);
     }
 
-    pub(crate) fn waits_elsewhere(&self) -> bool {
-        self.waits_elsewhere.load(Ordering::Relaxed)
+    pub(crate) fn waits_for_instance(&self) -> bool {
+        self.waits_for_instance.load(Ordering::Relaxed)
     }
 
-    /// Whether its lease has still to be given back. It has not, from here on.
-    pub(crate) fn give_back(&self) -> bool {
-        !self.gave_back.swap(true, Ordering::Relaxed)
+    /// Takes the duty to release the lease. Returns `true` the first time.
+    pub(crate) fn take_release(&self) -> bool {
+        !self.released.swap(true, Ordering::Relaxed)
     }
 
-    fn is_boarded_by(&self, key: KeyRef<'_>) -> bool {
+    fn is_joined_by(&self, key: KeyRef<'_>) -> bool {
         let selection = self.selection.get().map(Key::borrowed);
         self.key.borrowed() == key || selection == Some(key)
     }
 
-    fn cut(&self) {
-        self.cut.store(true, Ordering::Relaxed);
+    fn set_purged(&self) {
+        self.purged.store(true, Ordering::Relaxed);
     }
 
     fn follow(self: &Arc<Self>) -> Option<Follower> {
-        let room = |count: usize| (count < FOLLOWERS_MAX).then_some(count + 1);
-        self.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        let free = |count: usize| (count < FOLLOWERS_MAX).then_some(count + 1);
+        self.followers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         Some(Follower { flight: self.clone(), ticket: None })
     }
 }
 
-/// One who waits for a flight to land.
+/// Caller that waits for the result of a flight.
 #[derive(Debug)]
 pub(crate) struct Follower {
     flight: Arc<Flight>,
@@ -430,14 +438,14 @@ impl Follower {
 }
 
 impl Future for Follower {
-    type Output = Landed;
+    type Output = FlightResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Landed> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<FlightResult> {
         let this = &mut *self;
         let mut state = this.flight.state.lock();
-        if let Some(landed) = &state.landed {
-            // Who waited when it landed was promised a place in the body.
-            return Poll::Ready(landed.told(this.ticket.take().is_some()));
+        if let Some(result) = &state.result {
+            // A follower that waited has a reader of the body reserved.
+            return Poll::Ready(result.for_follower(this.ticket.take().is_some()));
         }
         state.followers.register(&mut this.ticket, cx.waker());
         Poll::Pending
@@ -449,12 +457,12 @@ impl Drop for Follower {
         self.flight.followers.fetch_sub(1, Ordering::Relaxed);
         let Some(ticket) = self.ticket else { return };
         let mut state = self.flight.state.lock();
-        let promised = match &state.landed {
+        let promised = match &state.result {
             None => {
                 state.followers.leave(ticket);
                 None
             }
-            Some(Landed::Shared(entry, _)) => Some(entry.clone()),
+            Some(FlightResult::Shared(entry, _)) => Some(entry.clone()),
             Some(_) => None,
         };
         drop(state);
@@ -462,11 +470,11 @@ impl Drop for Follower {
     }
 }
 
-impl Landed {
-    /// What one follower is told.
-    fn told(&self, promised: bool) -> Self {
+impl FlightResult {
+    /// Returns the result for one follower, with a reader of its body.
+    fn for_follower(&self, promised: bool) -> Self {
         let Self::Shared(entry, selection) = self else { return self.clone() };
-        let entry = entry.boarded(promised);
+        let entry = entry.for_reader(promised);
         entry.map_or(Self::Abandoned, |entry| Self::Shared(entry, selection.clone()))
     }
 }

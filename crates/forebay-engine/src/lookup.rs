@@ -1,15 +1,14 @@
-//! The story of one demand: look, judge, board, wait or lead, and go.
+//! Hit path: lookup in memory, and the verdict on the entry.
 //!
 //! ```text
-//! ask ──► look ──► verdict ─┬─ serve ─────────────────────────────► obtained
-//!                           ├─ serve, and let one flight refresh ──► obtained
-//!                           └─ load ──► board ─┬─ follow ──► landed ──► obtained, or look again
-//!                                              └─ lead ──► a task of its own ──► obtained
+//! lookup ──► entry ──► verdict ─┬─ serve ──────────────► LookupResult::Hit
+//!                               └─ refresh, or load ───► LookupResult::Miss, see `miss`
 //! ```
 //!
-//! What comes behind `load` is in `wait.rs`, and what goes on behind an answer in `refresh.rs`.
-//! The way back from `landed` to `look` is the only loop. It is bounded; then the caller goes
-//! alone.
+//! A lookup is synchronous and allocates nothing. This folder uses `engine`, `memory`, `flight`
+//! (sources, pass markers), `entry` and `runtime`; it never sees a lower tier, a load or the bus.
+
+mod request;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,198 +20,160 @@ use forebay_core::{
 };
 
 use crate::engine::Engine;
-use crate::entry::select::{Credentials, Select, flight_key, selection};
+use crate::entry::select::{Credentials, flight_key, selection};
 use crate::entry::{Entry, suits};
+use crate::flight::FlightResult;
 use crate::flight::pass_markers::Marked;
-use crate::flight::via::Via;
+use crate::flight::source::Source;
 use crate::memory::Found;
 use crate::runtime::clock::ThreadDice;
+pub use request::{Coalesce, Lookup};
 
-/// What one caller wants. Nothing in it is owned: most callers need only a look.
-pub struct Ask<'a> {
-    /// The primary key.
-    pub key: KeyRef<'a>,
-    /// What will do.
-    pub demand: &'a Demand,
-    /// The fields that choose among variants.
-    pub select: &'a dyn Select,
-    /// Whether the caller is somebody.
-    pub credentials: Credentials,
-    /// With whom it may share a load.
-    pub coalesce: Coalesce,
+/// Result of a lookup in memory.
+pub enum LookupResult {
+    /// An entry that satisfies the demand.
+    Hit(Outcome),
+    /// A load is needed, before the answer or in the background.
+    Miss(Miss),
 }
 
-/// With whom a load may be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Coalesce {
-    /// With nobody: the caller goes alone.
-    Nowhere,
-    /// With callers of this instance: no other one is waited for.
-    Here,
-    /// With those of other instances, too, where there are any.
-    #[default]
-    Everywhere,
+/// Answer to a request.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Entry; its body may still be streaming.
+    pub entry: Arc<Entry>,
+    /// Source of the entry.
+    pub source: Source,
+    /// Reason why it is not a fresh hit.
+    pub why: Option<Why>,
 }
 
-impl Coalesce {
-    /// Everywhere or nowhere.
-    #[must_use]
-    pub const fn whether(it_may: bool) -> Self {
-        if it_may { Self::Everywhere } else { Self::Nowhere }
-    }
-
-    /// The callers of this instance among those it may be shared with.
-    #[must_use]
-    pub const fn within_instance(self) -> Self {
-        match self {
-            Self::Nowhere => Self::Nowhere,
-            Self::Here | Self::Everywhere => Self::Here,
-        }
-    }
+/// Request that memory cannot answer without a load.
+#[derive(Debug)]
+pub struct Miss {
+    pub(crate) verdict: Verdict,
+    pub(crate) prior: Option<Arc<Entry>>,
+    /// Key of the flight to join, if it differs from the primary key: of a variant, or of a
+    /// question.
+    pub(crate) flight_key: Option<Key>,
 }
 
-/// The moment when a caller came.
+/// Moment at which a request arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// The flight that had departed last.
+    /// Number of the latest load that had started.
     pub(crate) newest: u64,
-    /// Where the log of purges stood.
+    /// Newest position of the purge log.
     pub(crate) position: Position,
-    /// The time.
     pub(crate) at: Timestamp,
 }
 
-/// What a look found.
-pub enum Look {
-    /// Good enough as it is.
-    Served(Obtained),
-    /// Something has to be loaded, now or behind the answer.
-    Wanting(Wanting),
-}
-
-/// What a look found wanting.
-#[derive(Debug)]
-pub struct Wanting {
-    pub(crate) verdict: Verdict,
-    pub(crate) prior: Option<Arc<Entry>>,
-    /// What to board by, where it is known that the key has variants.
-    pub(crate) key: Option<Key>,
-}
-
-impl Wanting {
-    /// Why what is stored does not do.
+impl Miss {
+    /// Returns the reason why the stored entry does not answer the request.
     #[must_use]
     pub const fn why(&self) -> Why {
         match self.verdict {
-            // A verdict to serve is not wanting; the reason is never asked for.
+            // A verdict to serve is no miss; its reason is never read.
             Verdict::Serve => Why::UriMiss,
             Verdict::ServeThenRefresh(why) | Verdict::Load { why, .. } => why,
         }
     }
 
-    /// Whether what is stored will do for now: then nobody waits, whatever the load brings.
-    #[must_use]
-    pub const fn is_served(&self) -> bool {
-        matches!(self.verdict, Verdict::ServeThenRefresh(_))
-    }
-
-    /// Whether something is stored that a load may confirm, or may be answered with if it fails.
-    #[must_use]
-    pub const fn has_prior(&self) -> bool {
-        self.prior.is_some()
-    }
-
-    /// The same for a caller whom what is stored does not help, although it is good enough: it
-    /// lacks what this one wants of it.
-    #[must_use]
-    pub fn lacking(mut self) -> Self {
-        self.verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
-        self
-    }
-
-    /// Whether this entry is known not to help.
-    pub(crate) fn is_lacking(&self, entry: &Arc<Entry>) -> bool {
-        self.why() == Why::Partial && self.is_about(entry)
-    }
-
-    /// Whether the caller is answered before anything is loaded: the load is for others.
+    /// Returns `true` if the stored entry answers the request, and the load is a refresh for later
+    /// requests.
     #[must_use]
     pub const fn is_served_first(&self) -> bool {
         matches!(self.verdict, Verdict::ServeThenRefresh(_))
     }
 
-    /// What is stored and does not do, unless it was purged.
+    /// Returns `true` if an entry is stored that a load may confirm, or that may be served if the
+    /// load fails.
+    #[must_use]
+    pub const fn has_prior(&self) -> bool {
+        self.prior.is_some()
+    }
+
+    /// Returns the stored entry that does not answer the request, unless it was purged.
     #[must_use]
     pub const fn prior(&self) -> Option<&Arc<Entry>> {
         self.prior.as_ref()
     }
 
-    /// The same, for one of several questions that can be asked about one entry: only those who
-    /// ask the same one wait for each other. `question` becomes a part of what they board by.
-    #[must_use]
-    pub fn about(mut self, key: KeyRef<'_>, question: &[u8]) -> Self {
-        let key = self.key.as_ref().map_or(key, Key::borrowed);
-        self.key = Some(key::question(key, question).borrowed().to_key());
-        self
-    }
-
-    /// Whether something is stored that its origin lets nobody have without it.
+    /// Returns `true` if the stored entry may never be served stale.
     #[must_use]
     pub fn must_not_be_stale(&self) -> bool {
         let forbids = |prior: &Arc<Entry>| prior.meta.lifetime().stale == Stale::Forbidden;
         self.prior.as_ref().is_some_and(forbids)
     }
 
-    /// The window may have closed while the load was failing.
-    pub(crate) fn fallback(&self, trouble: OriginFailure, now: Timestamp) -> Option<Arc<Entry>> {
+    /// Marks the stored entry as unusable for this request, because the requested range is not
+    /// stored.
+    #[must_use]
+    pub fn for_part(mut self) -> Self {
+        self.verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
+        self
+    }
+
+    /// Restricts coalescing to requests with the same `question` about the entry: it becomes a part
+    /// of the flight's key.
+    #[must_use]
+    pub fn about(mut self, key: KeyRef<'_>, question: &[u8]) -> Self {
+        let key = key::question(self.key_of_flight(key), question).borrowed().to_key();
+        self.flight_key = Some(key);
+        self
+    }
+
+    /// Returns the key of the flight to join.
+    pub(crate) fn key_of_flight<'a>(&'a self, primary: KeyRef<'a>) -> KeyRef<'a> {
+        self.flight_key.as_ref().map_or(primary, Key::borrowed)
+    }
+
+    /// Returns `true` if this entry was marked as [unusable](Self::for_part).
+    pub(crate) fn is_unusable(&self, entry: &Arc<Entry>) -> bool {
+        self.why() == Why::Partial && self.is_about(entry)
+    }
+
+    /// Returns `true` if this is the stored entry of the miss.
+    pub(crate) fn is_about(&self, entry: &Arc<Entry>) -> bool {
+        self.prior.as_ref().is_some_and(|prior| Arc::ptr_eq(prior, entry))
+    }
+
+    /// Returns the stored entry if it may be served after this failure. Its period of staleness may
+    /// have ended during the load.
+    pub(crate) fn fallback(&self, failure: OriginFailure, now: Timestamp) -> Option<Arc<Entry>> {
         let prior = self.prior.clone();
         match self.verdict {
             Verdict::Load { may_fall_back: allowed, .. } => {
-                prior.filter(|entry| allowed && may_fall_back(&entry.meta, trouble, now))
+                prior.filter(|entry| allowed && may_fall_back(&entry.meta, failure, now))
             }
             Verdict::Serve | Verdict::ServeThenRefresh(_) => prior,
         }
     }
-
-    pub(crate) fn is_about(&self, entry: &Arc<Entry>) -> bool {
-        self.prior.as_ref().is_some_and(|prior| Arc::ptr_eq(prior, entry))
-    }
-}
-
-/// An answer.
-#[derive(Clone, Debug)]
-pub struct Obtained {
-    /// The entry; its body may still flow.
-    pub entry: Arc<Entry>,
-    /// How it came.
-    pub via: Via,
-    /// Why it was not a fresh hit.
-    pub why: Option<Why>,
 }
 
 impl Engine {
-    /// What is at hand. Synchronous: the hit path.
+    /// Looks an entry up in memory. Answer a [`Miss`] with [`Miss::load`].
     #[inline]
     #[must_use]
-    pub fn look(&self, ask: &Ask<'_>) -> Look {
-        let entry = match self.memory.find(ask.key, ask.select) {
+    pub fn lookup(&self, lookup: &Lookup<'_>) -> LookupResult {
+        let entry = match self.memory.find(lookup.key, lookup.select) {
             Found::Entry(entry) => entry,
-            missing => return Look::missing(ask, missing),
+            missing => return LookupResult::missing(lookup, missing),
         };
         let now = self.clock.now();
-        if ask.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
-            return Look::Served(Obtained { entry, via: Via::Hit, why: None });
+        if lookup.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
+            return LookupResult::Hit(Outcome { entry, source: Source::Hit, why: None });
         }
-        self.judged(ask, entry, now)
+        self.judged(lookup, entry, now)
     }
 
-    /// What is needed of an entry that is good for everybody, which nearly every hit finds:
-    /// `read` sees it within the lock of the store, so that not even the entry's own pointer is
-    /// cloned. It must be quick, and must not ask any cache. Nothing if there is no such entry;
-    /// then there is everything left to do, and [`look`](Self::look) begins anew.
+    /// Reads a fresh entry that satisfies every plain demand, as nearly every hit finds: `read` runs
+    /// while the store is locked, so that not even the entry's reference count changes. It must be
+    /// quick, and must not call a cache. `None` if there is no such entry; then call
+    /// [`lookup`](Self::lookup).
     #[inline]
     #[must_use]
-    pub fn glance<T>(
+    pub fn get_fresh<T>(
         &self,
         name: Name<'_>,
         demand: &Demand,
@@ -225,8 +186,8 @@ impl Engine {
         self.memory.see(name, |entry| {
             if entry.is_plain(now, self.log.trusted()) {
                 let before = seen.replace(Some(read(entry)));
-                // There is one entry under a name, and nothing here to be let go of with each hit.
-                debug_assert!(before.is_none(), "an entry is seen once");
+                // There is one entry per name, so nothing has to be dropped on each hit.
+                debug_assert!(before.is_none(), "an entry is read once");
                 std::mem::forget(before);
             }
         });
@@ -234,36 +195,43 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn judged(&self, ask: &Ask<'_>, entry: Arc<Entry>, now: Timestamp) -> Look {
-        let standing = self.log.state_of(ask.key, &entry);
-        match judge(&entry.meta, ask.demand, standing, now, &mut ThreadDice) {
-            Verdict::Serve => {
-                // Nothing stale is served as it is to callers that do not say so.
-                let may_be_stale = ask.demand.max_stale.is_some();
-                let why = if may_be_stale && !entry.meta.is_fresh(now) {
-                    Some(Why::Stale)
-                } else if entry.meta.position < self.log.trusted() {
-                    self.log.doubts(entry.meta.position).then_some(Why::Suspect)
-                } else {
-                    None
-                };
-                Look::Served(Obtained { entry, via: Via::Hit, why })
-            }
-            verdict => Look::judged(ask, (entry, standing), verdict),
+    fn judged(&self, lookup: &Lookup<'_>, entry: Arc<Entry>, now: Timestamp) -> LookupResult {
+        let state = self.log.state_of(lookup.key, &entry);
+        let verdict = judge(&entry.meta, lookup.demand, state, now, &mut ThreadDice);
+        if verdict != Verdict::Serve {
+            return LookupResult::judged(lookup, entry, state, verdict);
         }
+        // Only callers that accept stale entries get one without a refresh.
+        let may_be_stale = lookup.demand.max_stale.is_some();
+        let why = if may_be_stale && !entry.meta.is_fresh(now) {
+            Some(Why::Stale)
+        } else if entry.meta.position < self.log.trusted() {
+            self.log.doubts(entry.meta.position).then_some(Why::Suspect)
+        } else {
+            None
+        };
+        LookupResult::Hit(Outcome { entry, source: Source::Hit, why })
     }
 
-    /// Wants more of an answer than there is to it: see [`Wanting::lacking`].
+    /// Returns the miss of a request whose range is not stored in this entry.
     #[must_use]
-    pub fn lacking(&self, ask: &Ask<'_>, obtained: Obtained) -> Wanting {
-        let key = selection_of(ask, &obtained.entry);
+    pub fn miss_for_part(&self, lookup: &Lookup<'_>, outcome: Outcome) -> Miss {
+        let flight_key = lookup.selection_of(&outcome.entry);
         let verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
-        Wanting { verdict, prior: Some(obtained.entry), key }
+        Miss { verdict, prior: Some(outcome.entry), flight_key }
+    }
+
+    /// Returns `true` while requests for this key with such credentials are not coalesced, because
+    /// an answer to one of them could not be shared.
+    #[must_use]
+    pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
+        let markers = &self.passes[credentials as usize];
+        markers.get(key, self.clock.now()) == Some(Marked::Private)
     }
 
     /// Returns the entry that memory holds for a request, usable or not.
-    pub(crate) fn current(&self, ask: &Ask<'_>) -> Option<Arc<Entry>> {
-        match self.memory.find(ask.key, ask.select) {
+    pub(crate) fn current(&self, lookup: &Lookup<'_>) -> Option<Arc<Entry>> {
+        match self.memory.find(lookup.key, lookup.select) {
             Found::Entry(entry) => Some(entry),
             Found::NoVariant(_) | Found::Nothing => None,
         }
@@ -275,63 +243,57 @@ impl Engine {
         Arrival { newest, position, at: self.clock.now() }
     }
 
-    /// Returns `true` while requests for this key with such credentials go alone because an answer
-    /// to one of them could not be shared.
-    #[must_use]
-    pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
-        let markers = &self.passes[credentials as usize];
-        markers.standing(key, self.clock.now()) == Some(Marked::Private)
-    }
-
-    /// Whether an entry will do that was brought while the caller waited. If its flight departed
-    /// after the caller had come, it is as good as a load of its own, whatever age or validation
-    /// is demanded. If it departed before a purge, it is not for those who came after the purge.
-    pub(crate) fn is_for(&self, ask: &Ask<'_>, entry: &Entry, arrival: Arrival) -> bool {
+    /// Returns `true` if an entry that arrived while the request waited answers it. An entry whose
+    /// load started after the request arrived is as good as a load of its own, whatever age or
+    /// validation is demanded. An entry whose load started before a purge is not for requests that
+    /// arrived after the purge.
+    pub(crate) fn answers(&self, lookup: &Lookup<'_>, entry: &Entry, arrival: Arrival) -> bool {
         let relaxed = Demand::default();
-        let demand = if entry.flight > arrival.newest { &relaxed } else { ask.demand };
-        let standing = if entry.meta.position >= arrival.position {
+        let demand = if entry.flight > arrival.newest { &relaxed } else { lookup.demand };
+        let state = if entry.meta.position >= arrival.position {
             entry.unpurged()
         } else {
-            // What was good when the caller came is good enough for it.
-            self.log.state_at(ask.key, entry, arrival.at)
+            self.log.state_at(lookup.key, entry, arrival.at)
         };
-        suits(&entry.meta, standing, demand, self.clock.now())
+        suits(&entry.meta, state, demand, self.clock.now())
     }
 }
 
-// What is not a hit is kept out of the function that hits go through, which is small so.
-impl Look {
+impl Lookup<'_> {
+    /// Returns the key of the variant that this request selects among those of `entry`.
+    pub(crate) fn selection_of(&self, entry: &Entry) -> Option<Key> {
+        selection(self.key, self.select, entry)
+    }
+
+    /// Returns the result of a flight that ends with this stored entry.
+    pub(crate) fn shared(&self, entry: &Arc<Entry>) -> FlightResult {
+        FlightResult::Shared(entry.clone(), self.selection_of(entry))
+    }
+}
+
+// Misses are kept out of the function of hits, which stays small.
+impl LookupResult {
     #[inline(never)]
-    fn missing(ask: &Ask<'_>, found: Found) -> Self {
+    fn missing(lookup: &Lookup<'_>, found: Found) -> Self {
         match found {
             Found::NoVariant(vary) => {
-                let key = flight_key(ask.key, ask.select, &vary);
-                Self::wanting(Why::VaryMiss, Some(key))
+                let key = flight_key(lookup.key, lookup.select, &vary);
+                Self::without_entry(Why::VaryMiss, Some(key))
             }
-            Found::Nothing | Found::Entry(_) => Self::wanting(Why::UriMiss, None),
+            Found::Nothing | Found::Entry(_) => Self::without_entry(Why::UriMiss, None),
         }
     }
 
     #[inline(never)]
-    fn judged(
-        ask: &Ask<'_>,
-        (entry, standing): (Arc<Entry>, PurgeState),
-        verdict: Verdict,
-    ) -> Self {
-        // What a purge has removed is gone: it is not asked about, and not revived.
-        let key = selection_of(ask, &entry);
-        let prior = (standing != PurgeState::Removed).then_some(entry);
-        Self::Wanting(Wanting { verdict, prior, key })
+    fn judged(lookup: &Lookup<'_>, entry: Arc<Entry>, state: PurgeState, verdict: Verdict) -> Self {
+        let flight_key = lookup.selection_of(&entry);
+        // An entry that a purge removed is not confirmed by the origin.
+        let prior = (state != PurgeState::Removed).then_some(entry);
+        Self::Miss(Miss { verdict, prior, flight_key })
     }
 
-    const fn wanting(why: Why, key: Option<Key>) -> Self {
+    const fn without_entry(why: Why, flight_key: Option<Key>) -> Self {
         let verdict = Verdict::Load { why, may_fall_back: false };
-        Self::Wanting(Wanting { verdict, prior: None, key })
+        Self::Miss(Miss { verdict, prior: None, flight_key })
     }
-}
-
-/// The values of an entry's selecting fields in this request, as a key; nothing if it has no
-/// variants.
-pub(crate) fn selection_of(ask: &Ask<'_>, entry: &Entry) -> Option<Key> {
-    selection(ask.key, ask.select, entry)
 }

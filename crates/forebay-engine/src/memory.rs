@@ -1,12 +1,12 @@
-//! L1: memory, concrete and synchronous, bounded in bytes.
+//! Memory tier: synchronous, bounded in bytes.
 //!
-//! What is known to be absent stands in a share of its own. A lookup goes there only where the rest
-//! has nothing, so that a hit on what is present costs no more for it; and a flood of keys that
-//! nobody has drives out its like alone.
+//! Negative entries have a share of their own. A lookup searches it only if the other part has no
+//! entry, so that it costs a hit nothing; and a flood of unknown keys evicts only negative entries.
 //!
-//! Under one key there is at most one of both: who stores the one removes the other, in an order in
-//! which a lookup in between finds either, and never nothing. Stores under one primary key exclude
-//! each other by the lock of the board.
+//! There is at most one entry per key: storing one kind removes the other, in an order in which a
+//! concurrent lookup finds either, and never neither. Stores under one primary key are serialized
+//! by the lock of the flight table. This folder uses `entry` and `runtime`; it never sees a lower
+//! tier, a flight or a purge.
 
 mod slots;
 mod variants;
@@ -23,17 +23,16 @@ use crate::entry::select::{Select, selected};
 use crate::runtime::clock::{Clock, random_seed};
 use slots::{Bounds, Slot, Slots, Variants};
 
-/// The part of the bound that is for what is known to be absent: as good as nothing for a cache
-/// of answers, and thousands of names that nobody has for each MiB of it.
+/// Divisor of the bound for negative entries: a small share, and thousands of keys per MiB of it.
 const ABSENT_SHARE: u64 = 16;
 
-/// How many of the heaviest negative entries their share must have room for.
+/// Number of the largest negative entries that must fit into their share.
 const HEAVIEST_ABSENT: u64 = 4;
 
-/// The largest negative entry; whatever is larger is no page that says that nothing is there.
+/// Maximum size of a negative entry.
 const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 
-/// What a negative entry takes as a rule, if it does not count as one.
+/// Typical size of a negative entry, unless entries are counted.
 const TYPICAL_ABSENT: u64 = 512;
 
 /// Bounds of an engine, in bytes.
@@ -69,13 +68,13 @@ pub struct MemoryTier {
     generations: AtomicU64,
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 pub(crate) enum Found {
-    /// An entry.
+    /// Entry of the request.
     Entry(Arc<Entry>),
-    /// Variants are known by these fields, but not the one that this request selects.
+    /// The key has variants, selected by these fields, but not the requested one.
     NoVariant(Vary),
-    /// Nothing.
+    /// No entry.
     Nothing,
 }
 
@@ -91,9 +90,9 @@ impl MemoryTier {
         self.present.in_flight()
     }
 
-    /// A tier of at most `size` bytes that takes entries within these limits. A sixteenth
-    /// of it is for what is known to be absent. What leaves it while somebody reads it is charged
-    /// to the bodies in flight.
+    /// Creates a tier of at most `size` bytes within these limits. A sixteenth of it is for
+    /// negative entries. A body that leaves the tier while a client reads it is charged to
+    /// `in_flight`.
     pub(crate) fn new(size: u64, limits: &Limits, in_flight: &Arc<InFlight>) -> Self {
         let object_max = limits.object_max.min(size);
         let typical = limits.typical.max(1);
@@ -108,7 +107,7 @@ impl MemoryTier {
         Self { present: slots, absent, generations: AtomicU64::new(random_seed()) }
     }
 
-    /// The entry under exactly this key, if it has no variants.
+    /// Returns the entry of exactly this key, if it has no variants.
     #[must_use]
     pub fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         match self.slot(key)? {
@@ -117,7 +116,7 @@ impl MemoryTier {
         }
     }
 
-    /// The same, which is no use of it: for what the engine itself wants to know.
+    /// Returns the entry of exactly this key, without counting as a use.
     pub(crate) fn peek_at(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         match self.peek(key)? {
             Slot::Entry(entry) => Some(entry),
@@ -125,7 +124,7 @@ impl MemoryTier {
         }
     }
 
-    /// What [`find`](Self::find) would, which is no use of it either.
+    /// Returns the entry that [`find`](Self::find) would return, without counting as a use.
     pub(crate) fn peek_for(&self, primary: KeyRef<'_>, select: &dyn Select) -> Option<Arc<Entry>> {
         match self.peek(primary)? {
             Slot::Entry(entry) => Some(entry),
@@ -137,7 +136,7 @@ impl MemoryTier {
         }
     }
 
-    /// Lets the entry be seen that is present under exactly this name, if it has no variants.
+    /// Calls `found` with the entry of exactly this name, if it is present and has no variants.
     #[inline]
     pub(crate) fn see(&self, name: Name<'_>, found: impl Fn(&Entry)) {
         self.present.see(name, |slot| match slot {
@@ -146,7 +145,7 @@ impl MemoryTier {
         });
     }
 
-    /// The entry that this selection chooses under a primary key.
+    /// Returns the entry that this selection chooses under a primary key.
     #[inline]
     pub(crate) fn find(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
         match self.slot(primary) {
@@ -173,7 +172,7 @@ impl MemoryTier {
         }
     }
 
-    /// What is present comes first: only where nothing is, anything else is looked at.
+    /// Returns the slot of a key. Negative entries are searched last.
     #[inline]
     fn slot(&self, key: KeyRef<'_>) -> Option<Slot> {
         self.present.get(key).or_else(|| self.absent.get(key))
@@ -183,7 +182,7 @@ impl MemoryTier {
         self.present.peek(key).or_else(|| self.absent.peek(key))
     }
 
-    /// Where an entry of this kind stands, and where one of the other kind would.
+    /// Returns the store of this kind of entry, and the other one.
     const fn home(&self, presence: Presence) -> (&Slots, &Slots) {
         match presence {
             Presence::Present => (&self.present, &self.absent),
@@ -191,7 +190,7 @@ impl MemoryTier {
         }
     }
 
-    /// Puts a slot in its place and takes away what stands under its key in the other one.
+    /// Stores a slot, and removes the one of the other kind.
     fn insert(&self, presence: Presence, key: Key, slot: Slot) {
         let (home, other) = self.home(presence);
         let twin = other.has(key.borrowed()).then(|| key.clone());
@@ -201,22 +200,22 @@ impl MemoryTier {
         }
     }
 
-    /// Makes the family of variants known as soon as a head names them, so that those who wait
-    /// for the first variant can board their own. What stands there, an entry or another family,
-    /// stays until the answer has come whole: a broken refresh leaves it untouched.
-    pub(crate) fn announce(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) {
+    /// Announces a family of variants as soon as a head names the selecting fields, so that callers
+    /// waiting for the first variant can join flights of their own. A stored entry or another
+    /// family stays until the answer is complete: a broken refresh leaves it unchanged.
+    pub(crate) fn announce(&self, primary: KeyRef<'_>, vary: &Vary, presence: Presence) {
         if self.peek(primary).is_none() {
-            self.variants(primary, (vary, presence));
+            self.variants(primary, vary, presence);
         }
     }
 
-    /// Takes over the family of variants that a lower tier knows, so that both mean the same by
-    /// its generation. An entry that stands there stays, and so does another family: what memory
-    /// knows came later.
+    /// Uses the family of variants that a lower tier knows, so that both have the same generation.
+    /// A stored entry stays, and so does another family, which is newer.
     pub(crate) fn adopt(
         &self,
         primary: KeyRef<'_>,
-        (vary, generation): (&Vary, u64),
+        vary: &Vary,
+        generation: u64,
         presence: Presence,
     ) {
         let stands = match self.peek(primary) {
@@ -225,7 +224,7 @@ impl MemoryTier {
             Some(Slot::Variants(known)) => known.vary != *vary || known.generation == generation,
         };
         if !stands {
-            self.replace_family(primary, (vary, generation), presence);
+            self.replace_family(primary, vary, generation, presence);
         }
     }
 
@@ -233,7 +232,8 @@ impl MemoryTier {
     pub(crate) fn replace_family(
         &self,
         primary: KeyRef<'_>,
-        (vary, generation): (&Vary, u64),
+        vary: &Vary,
+        generation: u64,
         presence: Presence,
     ) {
         if self.generation(primary, vary) != Some(generation) {
@@ -242,7 +242,7 @@ impl MemoryTier {
         }
     }
 
-    /// The generation of a family, if it is known.
+    /// Returns the generation of a family, if it is known.
     pub(crate) fn generation(&self, primary: KeyRef<'_>, vary: &Vary) -> Option<u64> {
         match self.peek(primary)? {
             Slot::Variants(known) if known.vary == *vary => Some(known.generation),
@@ -250,14 +250,15 @@ impl MemoryTier {
         }
     }
 
-    /// Stores a variant; of more than there may be, those leave that were used longest ago.
+    /// Stores a variant. Beyond the maximum number the least recently used ones are removed.
     fn store_variant(
         &self,
-        (primary, vary): (KeyRef<'_>, &Vary),
+        primary: KeyRef<'_>,
+        vary: &Vary,
         select: &dyn Select,
         entry: &Arc<Entry>,
     ) -> bool {
-        let variants = self.variants(primary, (vary, entry.meta.presence));
+        let variants = self.variants(primary, vary, entry.meta.presence);
         let key = key::variant(primary, variants.generation, selected(vary, select));
         let key = key.borrowed().to_key();
         let stored = self.put(key.clone(), entry.clone());
@@ -270,9 +271,9 @@ impl MemoryTier {
         stored
     }
 
-    /// The family of a primary key. One that only negative entries have needed so far moves to
-    /// the first that is present: it must not go with them.
-    fn variants(&self, primary: KeyRef<'_>, (vary, presence): (&Vary, Presence)) -> Arc<Variants> {
+    /// Returns the family of a primary key. A family in the share of negative entries moves to the
+    /// other part with the first entry that is present: it must not be evicted with negative ones.
+    fn variants(&self, primary: KeyRef<'_>, vary: &Vary, presence: Presence) -> Arc<Variants> {
         let variants = match self.slot(primary) {
             Some(Slot::Variants(variants)) if variants.vary == *vary => {
                 if presence == Presence::Absent || self.present.has(primary) {
@@ -289,30 +290,31 @@ impl MemoryTier {
         variants
     }
 
-    /// The largest entry of this kind that the tier takes, in bytes.
+    /// Maximum size of an entry of this kind, in bytes.
     #[must_use]
     pub const fn object_max(&self, presence: Presence) -> u64 {
         self.home(presence).0.object_max()
     }
 
-    /// Stores an entry where its `vary` puts it, under a primary key. `false` if it is too large.
+    /// Stores an entry under a primary key, or under the key of its variant. Returns `false` if it
+    /// is too large.
     pub(crate) fn store(
         &self,
         primary: KeyRef<'_>,
         select: &dyn Select,
         entry: Arc<Entry>,
     ) -> bool {
-        // What a family knows its members by is what stands there.
+        // The members of a family refer to the stored entry.
         let entry = entry.kept();
         match entry.meta.vary().cloned() {
             None => self.put(primary.to_key(), entry),
-            Some(vary) => self.store_variant((primary, &vary), select, &entry),
+            Some(vary) => self.store_variant(primary, &vary, select, &entry),
         }
     }
 
-    /// Stores an entry with a whole body, in the place of what stands there, present or absent.
-    /// `false` if it is too large; what stood there is gone then, too. Of a head whose
-    /// [form says all](crate::Head::of_form) it keeps the form.
+    /// Stores an entry with a complete body, in place of the stored one, present or absent. Returns
+    /// `false` if it is too large; then the stored one is removed, too. Of a head whose [form is
+    /// complete](crate::Head::of_form) it keeps the form.
     pub fn put(&self, key: Key, entry: Arc<Entry>) -> bool {
         debug_assert!(entry.body.is_whole(), "tiers hold whole entries");
         let entry = entry.kept();
@@ -325,31 +327,31 @@ impl MemoryTier {
         true
     }
 
-    /// Removes what stands under a primary key; its variants are left behind with it.
+    /// Removes the entry of a primary key, or its family, which makes all variants unreachable.
     pub fn remove(&self, primary: KeyRef<'_>) -> bool {
         let removed = [&self.present, &self.absent].map(|slots| slots.remove(primary));
         removed.contains(&true)
     }
 
-    /// Bytes held: keys, heads, bodies, views and overhead.
+    /// Size of all keys, heads, bodies, views and overhead, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.present.bytes() + self.absent.bytes()
     }
 
-    /// Those of them that what is known to be absent takes.
+    /// Size of all negative entries, in bytes.
     #[must_use]
     pub fn absent_bytes(&self) -> u64 {
         self.absent.bytes()
     }
 
-    /// How many slots are in use.
+    /// Number of used slots.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.present.count() + self.absent.count()
     }
 
-    /// How many entries have made room for others since the start.
+    /// Number of evicted entries since the start.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.present.evictions() + self.absent.evictions()

@@ -1,57 +1,319 @@
-//! Requests that memory did not answer: following a flight, leading one, or loading alone.
+//! Requests that memory did not answer: each follows a flight, leads one, or loads alone.
 //!
-//! Ends with an entry, an error, or a stale fallback. This folder uses `engine`, `fill`, `flight`,
-//! `lookup` and `runtime`; it never sees a tier, a lease or the body of an entry.
+//! ```text
+//! Miss::load ─┬─ refresh in the background ─────────► stored entry
+//!             └─ join ─┬─ follow ──► result ─┬──────► answer
+//!                      │                     └──────► look again, then join again
+//!                      └─ lead ──► a task of its own, see `fill` ──► answer
+//! ```
+//!
+//! The way from a result back to `join` is the only loop. It is bounded; then the caller loads
+//! alone. This folder uses `lookup`, `fill`, `flight`, `engine` and `runtime`; it never sees a tier,
+//! a lease or the body of an entry.
 
 mod refresh;
 mod wait;
 
 use std::sync::Arc;
 
-use forebay_core::Verdict;
+use forebay_core::{Verdict, Why};
+use tokio::sync::oneshot;
 
 use crate::engine::Engine;
+use crate::fill::cluster_lease::LeaseUse;
+use crate::fill::lower_lookup::{Purpose, TierDemand};
+use crate::fill::{FillRules, LeaderResult, Leading};
 use crate::flight::load::{Load, LoadError};
-use crate::flight::via::Via;
-use crate::lookup::{Ask, Look, Obtained, Wanting};
+use crate::flight::pass_markers::Marked;
+use crate::flight::source::Source;
+use crate::flight::{Flight, FlightResult, JoinRequest, LeaderGuard, Role};
+use crate::lookup::{Arrival, Coalesce, Lookup, LookupResult, Miss, Outcome};
+use crate::runtime::event::Event;
+use crate::runtime::sync::spawn;
+use wait::Waited;
 
-impl Engine {
-    /// Obtains an answer: looks, and loads what is wanting.
+/// Maximum number of flights that a caller joins before it loads alone: a cold key costs one, a
+/// foreign variant another, an abandoned flight a third.
+const ROUNDS_MAX: usize = 3;
+
+/// Cause of the error of a caller that no flight accepts.
+const FULL: &str = "too many requests wait for this key";
+
+/// Result of a second lookup, after joining or following a flight.
+enum Again {
+    /// An entry that answers the request; another load brought it.
+    Found(Outcome),
+    /// No such entry.
+    Missing,
+    /// No such entry, and another flight has to be joined, because the variants are known now.
+    OtherKey,
+}
+
+/// Result of leading a flight.
+enum Led<L> {
+    Answer(Result<Outcome, LoadError>),
+    /// See [`LeaderResult::Retry`].
+    Retry(L, Option<Why>),
+}
+
+impl Miss {
+    /// Answers a request that [`Engine::lookup`] did not answer: by a load, by the load of another
+    /// caller, or with a stale entry if the load is slow or fails. If the stored entry answers the
+    /// request, it is returned at once, and the load runs in the background.
     ///
     /// # Errors
-    /// If nothing usable is at hand and the load fails.
-    pub async fn obtain<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
+    /// If the load fails and no stored entry may be served.
+    pub async fn load<L: Load>(
+        self,
+        engine: &Arc<Engine>,
+        lookup: &Lookup<'_>,
         load: L,
-    ) -> Result<Obtained, LoadError> {
-        match self.look(ask) {
-            Look::Served(obtained) => Ok(obtained),
-            Look::Wanting(wanting) => self.fetch(ask, wanting, load).await,
-        }
-    }
-
-    /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.
-    ///
-    /// # Errors
-    /// If nothing usable is at hand and the load fails.
-    pub async fn fetch<L: Load>(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-        wanting: Wanting,
-        load: L,
-    ) -> Result<Obtained, LoadError> {
-        match (wanting.verdict, wanting.prior.clone()) {
+    ) -> Result<Outcome, LoadError> {
+        match (self.verdict, self.prior.clone()) {
             (Verdict::ServeThenRefresh(why), Some(entry)) => {
-                // A refresh is of use to others only; where nothing may be kept, it is of none.
-                if !ask.demand.only_if_cached && !ask.demand.no_store {
-                    self.refresh(ask, wanting, load);
+                // A refresh serves later requests only; without storing it is useless.
+                if !lookup.demand.only_if_cached && !lookup.demand.no_store {
+                    engine.refresh(lookup, self, load);
                 }
-                Ok(Obtained { entry, via: Via::Refreshing, why: Some(why) })
+                Ok(Outcome { entry, source: Source::Refreshing, why: Some(why) })
             }
             // RFC 9111 section 5.2.1.7.
-            _ if ask.demand.only_if_cached => Err(LoadError::NotCached),
-            _ => self.board_or_go_alone(ask, wanting, load).await,
+            _ if lookup.demand.only_if_cached => Err(LoadError::NotCached),
+            _ => engine.join_or_load_alone(lookup, self, load).await,
         }
     }
+
+    /// Returns the rules of a load for this request.
+    fn rules(&self, lookup: &Lookup<'_>) -> FillRules {
+        let store = !lookup.demand.no_store;
+        let demand = TierDemand { demand: lookup.demand.clone(), purpose: Purpose::Answer };
+        let lease_use = match lookup.coalesce {
+            Coalesce::Cluster => LeaseUse::Wait,
+            Coalesce::Instance | Coalesce::Never => LeaseUse::Once,
+        };
+        FillRules {
+            store,
+            credentials: lookup.credentials,
+            tiers: store.then_some(demand),
+            lease_use,
+            yields: lookup.coalesce != Coalesce::Never && self.why() != Why::Partial,
+        }
+    }
+}
+
+impl Engine {
+    /// Joins flights until one answers the request, or loads alone.
+    async fn join_or_load_alone<L: Load>(
+        self: &Arc<Self>,
+        lookup: &Lookup<'_>,
+        mut miss: Miss,
+        mut load: L,
+    ) -> Result<Outcome, LoadError> {
+        let arrival = self.arrival();
+        let mut passed_over = None;
+        for _ in 0..ROUNDS_MAX {
+            if let Some(why) = self.must_load_alone(lookup) {
+                return self.load_alone(lookup, miss, why, load).await;
+            }
+            if let Some(answer) = self.back_off(lookup, &miss) {
+                return answer;
+            }
+            let leader = match self.join(lookup, &miss, passed_over.as_ref()) {
+                Role::Lead(leader) => Some(leader),
+                Role::Follow(mut follower) => {
+                    let flight = follower.flight().clone();
+                    match self.wait(lookup, &miss, &flight, &mut follower).await {
+                        Waited::Stale(outcome) => return Ok(outcome),
+                        // A lookup that found nothing does not answer a caller that may load.
+                        Waited::Ended(FlightResult::Failed(LoadError::NotCached))
+                            if !load.only_looks() => {}
+                        Waited::Ended(result) => {
+                            if let Some(answer) = self.share(lookup, &mut miss, result, arrival) {
+                                return answer;
+                            }
+                        }
+                    }
+                    passed_over = Some(flight);
+                    None
+                }
+                Role::Full => {
+                    return self.fall_back(lookup, &miss, LoadError::Overloaded(FULL));
+                }
+            };
+            match (self.lookup_again(lookup, &mut miss, arrival), leader) {
+                (Again::Found(outcome), leader) => {
+                    if let Some(leader) = leader {
+                        leader.announce(lookup.shared(&outcome.entry));
+                    }
+                    return Ok(outcome);
+                }
+                (Again::Missing, Some(leader)) => {
+                    let rules = miss.rules(lookup);
+                    match self.lead(lookup, &miss, leader, rules, load).await {
+                        Led::Answer(answer) => return answer,
+                        Led::Retry(back, Some(why)) => {
+                            return self.load_alone(lookup, miss, why, back).await;
+                        }
+                        Led::Retry(back, None) => load = back,
+                    }
+                    if let Again::Found(found) = self.lookup_again(lookup, &mut miss, arrival) {
+                        return Ok(found);
+                    }
+                }
+                // The next round joins again; the lead of a flight with another key is given up.
+                (Again::Missing, None) | (Again::OtherKey, _) => {}
+            }
+        }
+        self.load_alone(lookup, miss, Why::NotShareable, load).await
+    }
+
+    /// Looks in memory once more.
+    ///
+    /// A follower does, because the result was not for it. A leader does, because a flight may have
+    /// ended between its lookup and its join:
+    ///
+    /// 1. A: looks (miss)   B: looks (miss)   A: joins, loads, stores, leaves
+    /// 2. B: joins — and would load again.
+    fn lookup_again(&self, lookup: &Lookup<'_>, miss: &mut Miss, arrival: Arrival) -> Again {
+        let why = Some(miss.why());
+        let found = |entry| Again::Found(Outcome { entry, source: Source::Followed, why });
+        match self.lookup(lookup) {
+            LookupResult::Hit(Outcome { entry, .. })
+            | LookupResult::Miss(Miss { prior: Some(entry), .. })
+                if miss.is_unusable(&entry) =>
+            {
+                Again::Missing
+            }
+            LookupResult::Hit(outcome) => found(outcome.entry),
+            LookupResult::Miss(Miss {
+                verdict: Verdict::ServeThenRefresh(_),
+                prior: Some(entry),
+                ..
+            }) => found(entry),
+            // For a caller with a demand of its own, a load may have started and ended after its
+            // arrival.
+            LookupResult::Miss(Miss { prior: Some(entry), .. })
+                if entry.flight > arrival.newest && self.answers(lookup, &entry, arrival) =>
+            {
+                found(entry)
+            }
+            LookupResult::Miss(again) => {
+                let is_other = again.flight_key.is_some() && again.flight_key != miss.flight_key;
+                let flight_key = again.flight_key.or_else(|| miss.flight_key.take());
+                *miss = Miss { verdict: again.verdict, prior: again.prior, flight_key };
+                if is_other { Again::OtherKey } else { Again::Missing }
+            }
+        }
+    }
+
+    fn must_load_alone(&self, lookup: &Lookup<'_>) -> Option<Why> {
+        if lookup.demand.no_store {
+            return Some(Why::RequestNoStore);
+        }
+        if lookup.coalesce == Coalesce::Never {
+            return Some(Why::Bypass);
+        }
+        let markers = &self.passes[lookup.credentials as usize];
+        markers.get(lookup.key, self.clock.now()).map(|_| Why::PassMarked)
+    }
+
+    /// Joins a flight, or starts one.
+    fn join(&self, lookup: &Lookup<'_>, miss: &Miss, passed_over: Option<&Arc<Flight>>) -> Role {
+        let (primary, key) = (lookup.key, miss.key_of_flight(lookup.key));
+        let request = JoinRequest { primary, key, passed_over, now: self.clock.exact() };
+        self.flights.join(request, || self.log.position())
+    }
+
+    /// Loads for this caller alone. The answer is stored where that is allowed.
+    async fn load_alone<L: Load>(
+        self: &Arc<Self>,
+        lookup: &Lookup<'_>,
+        mut miss: Miss,
+        why: Why,
+        load: L,
+    ) -> Result<Outcome, LoadError> {
+        let (primary, key) = (lookup.key, miss.key_of_flight(lookup.key));
+        let request = JoinRequest { primary, key, passed_over: None, now: self.clock.exact() };
+        let leader = self.flights.lead_alone(request, || self.log.position());
+        // A purge may have come since the lookup, when the table had no flight that it could affect:
+        // a removed entry must not be validated, or a 304 would restore it. The current entry may
+        // be, even if it answers the request: this caller wants a load.
+        miss.prior = match self.lookup(lookup) {
+            LookupResult::Miss(again) => again.prior,
+            LookupResult::Hit(outcome) => Some(outcome.entry),
+        };
+        let rules = miss.rules(lookup);
+        // An answer that is never fresh is stored in lower tiers all the same, and can be validated.
+        // Private answers are in no tier.
+        let markers = &self.passes[lookup.credentials as usize];
+        let is_unfresh = markers.get(lookup.key, self.clock.now()) == Some(Marked::Unfresh);
+        let searches = why != Why::PassMarked || (is_unfresh && miss.prior.is_none());
+        let tiers = rules.tiers.filter(|_| searches);
+        let rules = FillRules { tiers, lease_use: rules.lease_use.of_single(), ..rules };
+        let outcome = match self.lead(lookup, &miss, leader, rules, load).await {
+            Led::Answer(answer) => answer?,
+            // It waits for no other instance.
+            Led::Retry(..) => return self.fall_back(lookup, &miss, task_ended()),
+        };
+        let why = if outcome.source == Source::Fallback { outcome.why } else { Some(why) };
+        Ok(Outcome { why, ..outcome })
+    }
+
+    /// Loads in a task of its own, and waits for the answer.
+    async fn lead<L: Load>(
+        self: &Arc<Self>,
+        lookup: &Lookup<'_>,
+        miss: &Miss,
+        leader: LeaderGuard,
+        rules: FillRules,
+        load: L,
+    ) -> Led<L> {
+        let (reply, result) = oneshot::channel();
+        let flight = leader.flight().clone();
+        load.departs();
+        let leading = Leading { engine: self.clone(), leader, rules, load, reply: Some(reply) };
+        spawn(leading.run(miss.prior.clone()));
+        let result = match self.wait(lookup, miss, &flight, result).await {
+            Waited::Ended(result) => result.unwrap_or_else(|_| LeaderResult::Failed(task_ended())),
+            Waited::Stale(outcome) => return Led::Answer(Ok(outcome)),
+        };
+        let why = Some(miss.why());
+        Led::Answer(match result {
+            LeaderResult::Shared { entry, source } => Ok(Outcome { entry, source, why }),
+            LeaderResult::Private(entry) => Ok(Outcome { entry, source: Source::Passed, why }),
+            LeaderResult::OriginError(entry) => {
+                let passed = Outcome { entry, source: Source::Passed, why };
+                Ok(self.fallback_after_error(lookup, miss).unwrap_or(passed))
+            }
+            LeaderResult::Failed(error) => self.fall_back(lookup, miss, error),
+            LeaderResult::Retry(load, why) => return Led::Retry(load, why),
+        })
+    }
+
+    /// Answers from the failure of a recent load during the back-off: with a stale entry, or with
+    /// the error. An error response of the origin is not repeated: only its origin may say for how
+    /// long it holds.
+    fn back_off(&self, lookup: &Lookup<'_>, miss: &Miss) -> Option<Result<Outcome, LoadError>> {
+        let failed = self.recent_failure(lookup, miss)?;
+        let stale = self.fallback(lookup, miss, failed.trouble(lookup.demand), Why::BackOff);
+        let answer = match (stale, failed) {
+            (Some(outcome), _) => Ok(outcome),
+            (None, LoadError::Answered(_)) => return None,
+            (None, failed) => Err(LoadError::RecentlyFailed(Arc::new(failed))),
+        };
+        self.observer.observe(Event::BackingOff(lookup.key));
+        Some(answer)
+    }
+
+    /// Returns the error of the last load of this key during its back-off.
+    #[must_use]
+    pub fn recent_failure(&self, lookup: &Lookup<'_>, miss: &Miss) -> Option<LoadError> {
+        let failures = &self.failures[lookup.credentials as usize];
+        failures.recent(miss.key_of_flight(lookup.key), self.clock.now())
+    }
+}
+
+/// Error of a flight whose task has ended early.
+fn task_ended() -> LoadError {
+    LoadError::Panicked("its task was ended".into())
 }

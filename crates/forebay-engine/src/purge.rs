@@ -19,7 +19,7 @@ use crate::purge_log::watch::Watch;
 use crate::runtime::event::Event;
 use crate::runtime::sync::spawn;
 use crate::tiers::error::TierError;
-use publish::{Purged, Told};
+use publish::{Propagation, Purged};
 
 impl Engine {
     /// Purges entries. After it returns, no later request gets an entry that the purge affected
@@ -51,7 +51,7 @@ impl Engine {
         let in_progress = self.record(what, reach);
         if self.lower.is_empty() && self.joined.is_none() {
             in_progress.end(true);
-            return Purged::new(true, Told::Nobody);
+            return Purged::new(true, Propagation::None);
         }
         let (engine, what) = (self.clone(), what.clone());
         let publishing = spawn(async move {
@@ -60,7 +60,7 @@ impl Engine {
                 in_progress.end(kept);
             };
             let ((), told) = join(recording, engine.publish(&what, reach)).await;
-            if !matches!(told, Told::Nobody) {
+            if !matches!(told, Propagation::None) {
                 engine.record_again(&what, reach).await;
             }
             told
@@ -82,7 +82,7 @@ impl Engine {
     fn record(&self, what: &Purge, reach: Reach) -> PurgeInProgress {
         let (at, in_progress) = self.log.note(what, reach);
         if reach == Reach::Hard && !matches!(what, Purge::Tag(_)) {
-            self.flights.cut_where(|flight| {
+            self.flights.purge_where(|flight| {
                 flight.position < at && what.is_about(flight.primary().borrowed())
             });
         }
@@ -98,16 +98,16 @@ impl Engine {
     /// 3. The lower tiers are purged; shared ones by publishing the purge.
     async fn purge_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) -> Purged {
         if self.lower.is_empty() && self.joined.is_none() {
-            let found = self.flights.cut(key, || self.purge_memory(key, reach));
-            return Purged::new(found, Told::Nobody);
+            let found = self.flights.purge(key, || self.purge_memory(key, reach));
+            return Purged::new(found, Propagation::None);
         }
-        let (purging, found) = self.flights.purging(key, || self.purge_memory(key, reach));
+        let (purging, found) = self.flights.begin_purge(key, || self.purge_memory(key, reach));
         let (engine, in_progress) = (self.clone(), self.log.progress.begin());
         let removing = spawn(async move {
             purging.committed().await;
             let key = purging.primary();
             if engine.joined.is_none() {
-                return (engine.lower.remove(key).await, Told::Nobody);
+                return (engine.lower.remove(key).await, Propagation::None);
             }
             let purge = Purge::Key(key.to_key());
             let removing = async {
@@ -144,6 +144,6 @@ impl Engine {
 }
 
 /// Result of a purge whose task has ended early.
-fn ended(error: impl std::error::Error + Send + Sync + 'static) -> Told {
-    Told::Later(TierError::failed(error))
+fn ended(error: impl std::error::Error + Send + Sync + 'static) -> Propagation {
+    Propagation::Pending(TierError::failed(error))
 }

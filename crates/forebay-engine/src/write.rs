@@ -4,4 +4,4 @@
 //! folder uses `engine`, `entry`, `fill`, `flight` and `tiers`; it never sees an origin.
 
 mod extend;
-mod put;
+pub(crate) mod put;

@@ -4,7 +4,7 @@ mod ranged;
 
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
-use forebay_engine::{Entry, Obtained, Via};
+use forebay_engine::{Entry, Outcome, Source};
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::status::{CacheStatus, Forward, Handling};
 use forebay_semantics::validate;
@@ -32,7 +32,7 @@ pub struct RequestHead<'a> {
 #[must_use]
 pub fn deliver(
     request: RequestHead<'_>,
-    obtained: &Obtained,
+    obtained: &Outcome,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
@@ -54,14 +54,14 @@ pub fn deliver(
 /// started it.
 pub(crate) fn deliver_loaded(
     request: RequestHead<'_>,
-    obtained: &Obtained,
+    obtained: &Outcome,
     details: &LoadDetails,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
     let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
-    let is_passed = obtained.via == Via::Passed;
+    let is_passed = obtained.source == Source::Passed;
     let Prepared { status, mut headers, body } =
         if is_passed && details.judged_by_origin.get().is_some() {
             // The origin has already evaluated the client's conditions.
@@ -80,7 +80,7 @@ pub(crate) fn deliver_loaded(
 /// Creates the response from an entry, with the fields for this client. The origin has already
 /// evaluated the client's conditions.
 pub(crate) fn deliver_as_it_is(
-    obtained: &Obtained,
+    obtained: &Outcome,
     own: Option<&HeaderMap>,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
@@ -95,7 +95,7 @@ pub(crate) fn deliver_as_it_is(
 /// Creates a 206 from stored parts. `None` if they lack a requested byte.
 pub(crate) fn deliver_part(
     request: RequestHead<'_>,
-    obtained: &Obtained,
+    obtained: &Outcome,
     details: &LoadDetails,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
@@ -103,7 +103,7 @@ pub(crate) fn deliver_part(
     let partial = Partial::of(entry)?;
     // The part that the origin sent for this request is its response, even if it is shorter than
     // requested.
-    let sent = details.part.get().filter(|_| matches!(obtained.via, Via::Led { .. }));
+    let sent = details.part.get().filter(|_| matches!(obtained.source, Source::Led { .. }));
     let Prepared { status, mut headers, body } =
         ranged::from_parts(request, &partial, sent, entry)?;
     finish(StatusCode::PARTIAL_CONTENT, &mut headers, obtained, details, now);
@@ -113,7 +113,7 @@ pub(crate) fn deliver_part(
 fn finish(
     status: StatusCode,
     headers: &mut HeaderMap,
-    obtained: &Obtained,
+    obtained: &Outcome,
     details: &LoadDetails,
     now: Timestamp,
 ) {
@@ -121,7 +121,7 @@ fn finish(
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
-    let is_own = matches!(obtained.via, Via::Led { .. } | Via::Passed);
+    let is_own = matches!(obtained.source, Source::Led { .. } | Source::Passed);
     if let (true, Some(own)) = (is_own, details.own.get()) {
         headers.extend(own.clone());
     }
@@ -131,7 +131,7 @@ fn finish(
     {
         forward.status = Some(status.as_u16());
     }
-    if let (Via::Passed, Some(refused)) = (obtained.via, details.refused.get()) {
+    if let (Source::Passed, Some(refused)) = (obtained.source, details.refused.get()) {
         // The reason of the lookup takes precedence.
         cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
     }
@@ -164,39 +164,39 @@ fn respond(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Prepared
 
 /// RFC 9111 section 5.1: `Age` marks a response that the origin did not generate for this request.
 /// Otherwise it is omitted, unless another cache sent one.
-fn age(obtained: &Obtained, now: Timestamp) -> Option<HeaderValue> {
-    match obtained.via {
-        Via::Passed | Via::Led { unchanged: false, .. } => None,
+fn age(obtained: &Outcome, now: Timestamp) -> Option<HeaderValue> {
+    match obtained.source {
+        Source::Passed | Source::Led { unchanged: false, .. } => None,
         _ => Some(HeaderValue::from(age_seconds(obtained.entry.meta.age(now)))),
     }
 }
 
-fn cache_status(obtained: &Obtained, status: StatusCode, now: Timestamp) -> CacheStatus {
+fn cache_status(obtained: &Outcome, status: StatusCode, now: Timestamp) -> CacheStatus {
     let ttl = ttl_seconds(&obtained.entry.meta, now);
     let why = obtained.why.unwrap_or(Why::UriMiss);
     let mut cache_status = CacheStatus::forward(why);
     cache_status.ttl = Some(ttl);
     let mut forward = Forward { why, status: None, stored: false, collapsed: false };
-    match obtained.via {
-        Via::Hit | Via::Refreshing | Via::Fallback => {
+    match obtained.source {
+        Source::Hit | Source::Refreshing | Source::Fallback => {
             let despite = |why| CacheStatus::hit_despite(why, ttl);
             return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }
         // A hit in a lower tier is a hit; the detail names the tier.
-        Via::Tier(name) => {
+        Source::Tier(name) => {
             return CacheStatus { detail: Some(name), ..CacheStatus::hit(ttl) };
         }
         // One load served several instances.
-        Via::Elsewhere => {
+        Source::Instance => {
             forward.collapsed = true;
             cache_status.detail = Some(Why::Elsewhere.code());
         }
-        Via::Led { stored, unchanged } => {
+        Source::Led { stored, unchanged } => {
             forward.status = Some(if unchanged { 304 } else { status.as_u16() });
             forward.stored = stored;
         }
-        Via::Followed => forward.collapsed = true,
-        Via::Passed => {
+        Source::Followed => forward.collapsed = true,
+        Source::Passed => {
             forward.status = Some(status.as_u16());
             cache_status.ttl = None;
         }
@@ -223,7 +223,7 @@ mod tests {
         let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
         let body = Body::whole(Bytes::from_static(b"body"));
         let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
-        let obtained = Obtained { entry, via: Via::Tier("disk"), why: Some(Why::UriMiss) };
+        let obtained = Outcome { entry, source: Source::Tier("disk"), why: Some(Why::UriMiss) };
         let request = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
         let response = deliver(request, &obtained, Timestamp::from_millis(20_000));
         let headers = response.expect("a head that makes sense").into_parts().0.headers;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Demand, Key, Why};
-use forebay_engine::{Ask, Coalesce, Company, Engine, LoadError, Look, Obtained};
+use forebay_engine::{Audience, Coalesce, Engine, LoadError, Lookup, LookupResult, Outcome};
 use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
 use forebay_semantics::storable::ResponseRef;
 use forebay_semantics::trailers;
@@ -50,7 +50,7 @@ impl Forward {
         let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = request.site.origin.fetch(question, Company::Alone).await?;
+        let response = request.site.origin.fetch(question, Audience::Single).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
@@ -101,20 +101,20 @@ async fn store(
     let demand = Demand::default();
     let load = HttpLoad::new(request, engine.clone(), key.clone(), FetchMode::Whole);
     let load = ReceivedLoad::new(load, received, watched);
-    let ask = Ask {
+    let ask = Lookup {
         key: key.borrowed(),
         demand: &demand,
         select: &load,
         credentials,
         // No other request waits for this response.
-        coalesce: Coalesce::Nowhere,
+        coalesce: Coalesce::Never,
     };
-    let wanting = match engine.look(&ask) {
-        Look::Served(obtained) => engine.lacking(&ask, obtained),
-        Look::Wanting(wanting) => wanting.lacking(),
+    let wanting = match engine.lookup(&ask) {
+        LookupResult::Hit(obtained) => engine.miss_for_part(&ask, obtained),
+        LookupResult::Miss(wanting) => wanting.for_part(),
     };
-    let obtained = engine.fetch(&ask, wanting, load.clone()).await?;
-    let obtained = Obtained { why: Some(Why::Method), ..obtained };
+    let obtained = wanting.load(engine, &ask, load.clone()).await?;
+    let obtained = Outcome { why: Some(Why::Method), ..obtained };
     let now = engine.clock().now();
     deliver_as_it_is(&obtained, load.own(), now)
         .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, WallTime};
 use forebay_engine::{
-    Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
-    Obtained, Select, TierErrors, Watch,
+    Audience, Clock, Coalesce, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Lookup,
+    LookupResult, Outcome, Select, TierErrors, Watch,
 };
 use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
@@ -88,7 +88,7 @@ pub(crate) struct LoadDetails {
     /// Set if the origin evaluated the client's conditions and answered in full.
     pub(crate) judged_by_origin: OnceLock<()>,
     /// Whole response received instead of a part, for the request that started the load.
-    pub(crate) whole: Mutex<Option<Obtained>>,
+    pub(crate) whole: Mutex<Option<Outcome>>,
 }
 
 /// Part in the 206 of an origin.
@@ -203,7 +203,11 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 
 impl Load for HttpLoad {
     /// Runs all exchanges of the load within one `fetch_timeout`.
-    async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
+    async fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        company: Audience,
+    ) -> Result<Loaded, LoadError> {
         self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
     }
 
@@ -229,8 +233,8 @@ impl Load for HttpLoad {
 }
 
 impl LoadState {
-    async fn load(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
-        let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Company::Alone;
+    async fn load(&self, prior: Option<&Entry>, company: Audience) -> Result<Loaded, LoadError> {
+        let is_for_one = self.fetch_mode == FetchMode::AsRequested && company == Audience::Single;
         match prior {
             // A private response is not the one that is stored.
             Some(_) if is_for_one && self.is_known_private() => {
@@ -248,7 +252,7 @@ impl LoadState {
     }
 
     /// Validates the stored response.
-    async fn revalidate(&self, prior: &Entry, company: Company) -> Result<Loaded, LoadError> {
+    async fn revalidate(&self, prior: &Entry, company: Audience) -> Result<Loaded, LoadError> {
         let Some(validator) = prior.meta.validator() else {
             return match self.fetch_mode {
                 FetchMode::Head => self.revalidate_by_head(prior, company).await,
@@ -276,7 +280,7 @@ impl LoadState {
     }
 
     /// Fetches a response of which nothing or only parts are stored.
-    async fn fetch_missing(&self, company: Company) -> Result<Loaded, LoadError> {
+    async fn fetch_missing(&self, company: Audience) -> Result<Loaded, LoadError> {
         if let Some(loaded) = self.fetch_missing_part(company).await? {
             return Ok(loaded);
         }
@@ -285,7 +289,7 @@ impl LoadState {
 
     /// RFC 9111 section 3.4: requests only the missing range if exactly one is missing. Parts that
     /// were purged before this load are not found.
-    async fn fetch_missing_part(&self, company: Company) -> Result<Option<Loaded>, LoadError> {
+    async fn fetch_missing_part(&self, company: Audience) -> Result<Option<Loaded>, LoadError> {
         let Some(stored) = self.stored_parts().await else { return Ok(None) };
         let ask = |fields: &mut HeaderMap| {
             request_missing(fields, &stored.partial.headers, &stored.partial.parts)
@@ -309,11 +313,16 @@ impl LoadState {
         let key = partial::key_of(self.key.borrowed());
         let select = &self.request;
         let (demand, credentials) = (&Demand::default(), Credentials::Anonymous);
-        let ask =
-            Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Here };
-        let entry = match self.engine.look(&ask) {
-            Look::Served(obtained) => obtained.entry,
-            Look::Wanting(wanting) => wanting.prior()?.clone(),
+        let ask = Lookup {
+            key: key.borrowed(),
+            demand,
+            select,
+            credentials,
+            coalesce: Coalesce::Instance,
+        };
+        let entry = match self.engine.lookup(&ask) {
+            LookupResult::Hit(obtained) => obtained.entry,
+            LookupResult::Miss(wanting) => wanting.prior()?.clone(),
         };
         let stored = Partial::of(&entry)?.into_owned();
         // Several range requests would cost the origin more than the whole body.
@@ -332,7 +341,7 @@ impl LoadState {
     async fn fetch_whole(
         &self,
         prior: Option<&Entry>,
-        company: Company,
+        company: Audience,
     ) -> Result<Loaded, LoadError> {
         for _ in 0..ATTEMPTS_MAX {
             let question = || self.request.question(|_| {});
@@ -354,7 +363,7 @@ impl LoadState {
                 validate::copy_conditions(fields, client);
             })
         };
-        let received = self.request.ask(question, Company::Alone).await?;
+        let received = self.request.ask(question, Audience::Single).await?;
         if received.response.status() != StatusCode::NOT_MODIFIED {
             let _ = self.details.judged_by_origin.set(());
             return self.judge(received, prior);
@@ -362,7 +371,7 @@ impl LoadState {
         if validate::has_cache_conditions(client) {
             return self.judge_not_modified(received.response);
         }
-        self.fetch_whole(prior, Company::Alone).await
+        self.fetch_whole(prior, Audience::Single).await
     }
 
     /// Sends a HEAD about a stored response without a validator, for which a GET would transfer the
@@ -370,7 +379,7 @@ impl LoadState {
     async fn revalidate_by_head(
         &self,
         prior: &Entry,
-        company: Company,
+        company: Audience,
     ) -> Result<Loaded, LoadError> {
         let question = || FetchRequest { method: Method::HEAD, ..self.request.question(|_| {}) };
         let received = self.request.ask(question, company).await?;
@@ -414,7 +423,7 @@ impl ClientRequest {
     async fn ask(
         &self,
         question: impl Fn() -> FetchRequest,
-        company: Company,
+        company: Audience,
     ) -> Result<Received, LoadError> {
         match self.ask_once(question(), company).await {
             // RFC 9112 section 9.3.1: a safe request may be retried.
@@ -427,7 +436,7 @@ impl ClientRequest {
     async fn ask_once(
         &self,
         question: FetchRequest,
-        company: Company,
+        company: Audience,
     ) -> Result<Received, LoadError> {
         let sent = self.clock.exact();
         let mut response = self.site.origin.fetch(question, company).await?;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Why};
-use forebay_engine::{Engine, Event, Observer, Obtained, Via};
+use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use http::{Method, StatusCode};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -294,14 +294,16 @@ impl Metrics {
     }
 
     /// Counts the origin fetch that a response avoided, and its staleness.
-    pub(crate) fn count_obtained(&self, site: &str, obtained: &Obtained, staleness: Duration) {
-        match (obtained.via, obtained.why) {
-            (Via::Followed, _) => self.count_avoided(site.into(), "flight"),
-            (Via::Elsewhere, _) => self.count_avoided(site.into(), "lease"),
-            (Via::Refreshing, Some(Why::EarlyRefresh)) => self.count_avoided(site.into(), "early"),
+    pub(crate) fn count_obtained(&self, site: &str, obtained: &Outcome, staleness: Duration) {
+        match (obtained.source, obtained.why) {
+            (Source::Followed, _) => self.count_avoided(site.into(), "flight"),
+            (Source::Instance, _) => self.count_avoided(site.into(), "lease"),
+            (Source::Refreshing, Some(Why::EarlyRefresh)) => {
+                self.count_avoided(site.into(), "early")
+            }
             // The engine reports each load that it held back.
-            (Via::Fallback, Some(Why::BackOff)) => {}
-            (Via::Refreshing | Via::Fallback, _) => self.count_avoided(site.into(), "stale"),
+            (Source::Fallback, Some(Why::BackOff)) => {}
+            (Source::Refreshing | Source::Fallback, _) => self.count_avoided(site.into(), "stale"),
             _ => return,
         }
         if !staleness.is_zero() {
@@ -420,12 +422,12 @@ impl Observer for Metrics {
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
-            Event::BodyCrowdedOut(key) => self.count_body(key, "crowded-out"),
+            Event::BodyNotAdmitted(key) => self.count_body(key, "crowded-out"),
             Event::LoadWaits(_) => self.count_admission("waited", 1),
             Event::LoadRefused(_) => self.count_admission("refused", 1),
-            Event::BodiesLetGo(count) => self.count_admission("released", count),
+            Event::BodiesDropped(count) => self.count_admission("released", count),
             Event::RefreshSkipped(key) => self.count_body(key, "refresh-skipped"),
-            Event::HeldBack(key) => self.count_avoided(site_of(key), "back-off"),
+            Event::BackingOff(key) => self.count_avoided(site_of(key), "back-off"),
             Event::Purged(kind) => {
                 self.invalidations.get_or_create(&KindLabel { kind }).inc();
             }

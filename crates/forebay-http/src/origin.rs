@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{BrokenBody, Company, LoadError};
+use forebay_engine::{Audience, BrokenBody, LoadError};
 use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response};
@@ -145,12 +145,12 @@ impl Origin {
     pub(crate) async fn fetch(
         &self,
         request: FetchRequest,
-        company: Company,
+        company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
         let progress = Progress::begin();
         let unshared = match company {
-            Company::Shared => None,
-            Company::Alone => Some(self.acquire_unshared(&progress).await?),
+            Audience::Shared => None,
+            Audience::Single => Some(self.acquire_unshared(&progress).await?),
         };
         let (mut response, connection) = self.exchange_in_time(request, &progress).await?;
         validate_head(&mut response, self.limits).map_err(LoadError::origin)?;

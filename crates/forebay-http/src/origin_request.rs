@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
-use forebay_engine::{Ask, Coalesce, LoadError, Obtained, Via, Wanting};
+use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
 use forebay_semantics::{hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
@@ -166,7 +166,7 @@ impl<'s> OriginRequest<'s> {
         headers: &HeaderMap,
         pending: &PendingFetch,
     ) -> FetchMode {
-        let shares = self.site.settings.coalesce != Coalesce::Nowhere;
+        let shares = self.site.settings.coalesce != Coalesce::Never;
         let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
         let fetch_as_requested =
             headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
@@ -181,7 +181,7 @@ impl<'s> OriginRequest<'s> {
     async fn fetch_whole(
         &self,
         load_request: LoadRequest<'_>,
-        wanting: Wanting,
+        wanting: Miss,
         method: &Method,
     ) -> LabelledResponse {
         match self.obtain_whole(load_request, wanting).await {
@@ -193,12 +193,12 @@ impl<'s> OriginRequest<'s> {
     async fn obtain_whole(
         &self,
         load_request: LoadRequest<'_>,
-        wanting: Wanting,
-    ) -> Result<Obtained, Failure> {
+        wanting: Miss,
+    ) -> Result<Outcome, Failure> {
         let LoadRequest { key, demand, load } = load_request;
         let ask = self.ask(key.borrowed(), demand, load);
         let bound = wanting.must_not_be_stale();
-        let obtained = self.service.engine().fetch(&ask, wanting, load.clone()).await;
+        let obtained = wanting.load(self.service.engine(), &ask, load.clone()).await;
         obtained.map_err(|error| {
             if bound && matches!(error.trouble(demand), OriginFailure::Unreachable(_)) {
                 Failure::MustRevalidate(error)
@@ -208,27 +208,27 @@ impl<'s> OriginRequest<'s> {
         })
     }
 
-    fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Ask<'a> {
+    fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Lookup<'a> {
         let coalesce = self.site.settings.coalesce;
-        Ask { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
+        Lookup { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
     }
 
     fn deliver(
         &self,
         load_request: LoadRequest<'_>,
-        obtained: &Obtained,
+        obtained: &Outcome,
         method: &Method,
     ) -> LabelledResponse {
         self.count(obtained);
         let head = RequestHead { method, headers: load_request.load.headers() };
         let details = load_request.load.details();
         let response = self.service.deliver_loaded(self.logged(head), obtained, details);
-        let is_hit = obtained.via == Via::Hit;
+        let is_hit = obtained.source == Source::Hit;
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         LabelledResponse { response, cache: cache_label(obtained), why }
     }
 
-    fn count(&self, obtained: &Obtained) {
+    fn count(&self, obtained: &Outcome) {
         let now = self.service.engine().clock().now();
         let staleness = obtained.entry.meta.staleness(now);
         self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
@@ -300,14 +300,14 @@ fn failure_of(error: LoadError) -> Failure {
     ClientFault::in_error(&error).map_or_else(|| Failure::Load(error), Failure::from)
 }
 
-const fn cache_label(obtained: &Obtained) -> &'static str {
-    match obtained.via {
-        Via::Hit | Via::Tier(_) => "hit",
-        Via::Refreshing => "stale",
-        Via::Led { unchanged: true, .. } => "revalidated",
-        Via::Led { .. } => "miss",
-        Via::Followed | Via::Elsewhere => "collapsed",
-        Via::Passed => "pass",
-        Via::Fallback => "fallback",
+const fn cache_label(obtained: &Outcome) -> &'static str {
+    match obtained.source {
+        Source::Hit | Source::Tier(_) => "hit",
+        Source::Refreshing => "stale",
+        Source::Led { unchanged: true, .. } => "revalidated",
+        Source::Led { .. } => "miss",
+        Source::Followed | Source::Instance => "collapsed",
+        Source::Passed => "pass",
+        Source::Fallback => "fallback",
     }
 }

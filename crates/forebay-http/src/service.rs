@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
+use forebay_engine::{Credentials, Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
 use forebay_semantics::demand::demand;
 use forebay_semantics::validate;
 use futures_util::future::join;
@@ -97,7 +97,7 @@ impl Routed<'_> {
 pub(crate) struct PendingFetch {
     pub(crate) key: KeyBuf,
     pub(crate) demand: Demand,
-    pub(crate) wanting: Wanting,
+    pub(crate) wanting: Miss,
 }
 
 /// Next step of a request, decided without waiting.
@@ -277,16 +277,16 @@ impl Service {
         let demand = demand(&parts.headers, &routed.site.settings.demand);
         let key = key::primary(routed.site, &routed.authority, &routed.target);
         let select = Fields { headers: &parts.headers, peer };
-        let ask = Ask {
+        let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
             select: &select,
             credentials: credentials(&parts.headers),
             coalesce: routed.site.settings.coalesce,
         };
-        let obtained = match self.engine.look(&ask) {
-            Look::Served(obtained) => obtained,
-            Look::Wanting(wanting) => {
+        let obtained = match self.engine.lookup(&ask) {
+            LookupResult::Hit(obtained) => obtained,
+            LookupResult::Miss(wanting) => {
                 self.metrics.count_lookup(wanting.why());
                 return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
             }
@@ -320,7 +320,7 @@ impl Service {
     pub(crate) fn deliver(
         &self,
         logged: LoggedRequest<'_>,
-        obtained: &Obtained,
+        obtained: &Outcome,
     ) -> Response<ResponseBody> {
         deliver(logged.request, obtained, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
@@ -385,7 +385,7 @@ impl Service {
     pub(crate) fn deliver_loaded(
         &self,
         logged: LoggedRequest<'_>,
-        obtained: &Obtained,
+        obtained: &Outcome,
         details: &LoadDetails,
     ) -> Response<ResponseBody> {
         deliver_loaded(logged.request, obtained, details, self.engine.clock().now())

@@ -81,14 +81,14 @@ impl BusClient {
     fn notify(&self, notices: impl IntoIterator<Item = Notice>) {
         for notice in notices {
             match notice {
-                Notice::Heard => {
+                Notice::Connected => {
                     self.is_connected.store(true, Ordering::Release);
                     if self.is_tracking_lost() {
                         continue;
                     }
                     self.announced_connected.store(true, Ordering::Release);
                 }
-                Notice::Lost => {
+                Notice::Disconnected => {
                     self.is_connected.store(false, Ordering::Release);
                     if !self.announced_connected.swap(false, Ordering::AcqRel) {
                         continue;
@@ -119,7 +119,7 @@ impl BusClient {
         self.tracking_lost.store(false, Ordering::Release);
         self.deliver(Notice::Gap);
         if self.is_connected.load(Ordering::Acquire) {
-            self.notify([Notice::Heard]);
+            self.notify([Notice::Connected]);
         }
     }
 
@@ -128,7 +128,7 @@ impl BusClient {
         self.tracking_lost.store(true, Ordering::Release);
         let was_connected = self.announced_connected.swap(false, Ordering::AcqRel);
         if was_connected {
-            self.deliver(Notice::Lost);
+            self.deliver(Notice::Disconnected);
         }
         was_connected
     }
@@ -191,7 +191,7 @@ impl Bus for Redis {
                 bus.progress.resume_from(saved);
                 bus.endpoint_changed.notify_one();
             } else if bus.announced_connected.load(Ordering::Acquire) {
-                bus.notify([Notice::Gap, Notice::Heard]);
+                bus.notify([Notice::Gap, Notice::Connected]);
             }
         });
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, PurgeState, TagSet, Timestamp, Vary};
-use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, Permit, Release, Woken};
 use forebay_engine::{Leases, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -230,7 +230,7 @@ impl AcquireRequest<'_> {
                 }
                 AcquireReply::Elsewhere(left, lease_digest) => {
                     count(&self.tier.counters.leases_elsewhere);
-                    return Ok(Lease::Elsewhere(self.wait(waiter, left, lease_digest)));
+                    return Ok(Lease::Held(self.wait(waiter, left, lease_digest)));
                 }
                 AcquireReply::Foreign => return Err(Error::ForeignData),
                 AcquireReply::TooMany => return Err(Error::Busy),
@@ -467,7 +467,7 @@ impl Permit for HeldPermit {
             let before = self.tier.clock.exact();
             let call = scripts::NARROW.call([&**leases, &**waiters]).arg(token).arg(field);
             let call = call.arg(&other).arg(channels(&self.tier.namespace));
-            let call = call.arg(encode_outcome(&Outcome::Vary(vary.clone())));
+            let call = call.arg(encode_outcome(&Release::Vary(vary.clone())));
             let call = call.number(millis(lease));
             let is_narrowed = self.held.run(call).await == Ok(true);
             *self.held.field.lock() = other;
@@ -482,7 +482,7 @@ impl Permit for HeldPermit {
         .boxed()
     }
 
-    fn release(&self, outcome: Outcome) -> BoxFuture<'_, ()> {
+    fn release(&self, outcome: Release) -> BoxFuture<'_, ()> {
         release(self.held.clone(), self.tier.clone(), outcome).boxed()
     }
 }
@@ -491,14 +491,14 @@ impl Drop for HeldPermit {
     fn drop(&mut self) {
         let Some(sharing) = &self.tier.sharing else { return };
         sharing.held.lock().remove(&self.held.token);
-        let releasing = release(self.held.clone(), self.tier.clone(), Outcome::Abandoned);
+        let releasing = release(self.held.clone(), self.tier.clone(), Release::Abandoned);
         if self.held.is_open() {
             sharing.runtime.spawn(releasing);
         }
     }
 }
 
-async fn release(held: Arc<HeldLease>, tier: Arc<Inner>, outcome: Outcome) {
+async fn release(held: Arc<HeldLease>, tier: Arc<Inner>, outcome: Release) {
     if !held.end() {
         return;
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::Vary;
 use forebay_engine::Credentials;
-use forebay_engine::lease::Outcome;
+use forebay_engine::lease::Release;
 use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value};
 use smallvec::SmallVec;
@@ -44,7 +44,7 @@ const NO_LEASE: LeaseDigest = [b'0'; 16];
 pub(crate) enum Wakeup {
     /// The entry was stored. A small value is included, with its remaining TTL.
     Filled(Option<(Duration, Bytes)>),
-    Released(Outcome),
+    Released(Release),
     Again,
 }
 
@@ -164,42 +164,42 @@ fn parse_value(rest: &[u8]) -> Option<(Duration, Bytes)> {
 }
 
 /// Encodes an outcome for a message.
-pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn encode_outcome(outcome: &Release) -> Vec<u8> {
     match outcome {
-        Outcome::Pass { remember, credentials } => {
+        Release::Pass { remember, credentials } => {
             let millis = u64::try_from(remember.as_millis()).unwrap_or(u64::MAX);
             let presented = u8::from(*credentials == Credentials::Presented);
             [&[b'P', presented][..], &millis.to_le_bytes()].concat()
         }
-        Outcome::Failed => vec![b'F'],
-        Outcome::Vary(vary) => {
+        Release::Failed => vec![b'F'],
+        Release::Vary(vary) => {
             let names: Vec<&str> = vary.names().collect();
             let text = names.join("\n");
             // Too many names for a message; the waiter asks Redis instead.
             let is_short = text.len() < OUTCOME_MAX && names.len() <= FIELDS_MAX;
             if is_short { [b"V", text.as_bytes()].concat() } else { vec![b'A'] }
         }
-        Outcome::Abandoned => vec![b'A'],
+        Release::Abandoned => vec![b'A'],
     }
 }
 
-fn decode_outcome(bytes: &[u8]) -> Option<Outcome> {
+fn decode_outcome(bytes: &[u8]) -> Option<Release> {
     let (kind, rest) = bytes.split_first()?;
     match (kind, rest) {
-        (b'F', []) => Some(Outcome::Failed),
-        (b'A', []) => Some(Outcome::Abandoned),
+        (b'F', []) => Some(Release::Failed),
+        (b'A', []) => Some(Release::Abandoned),
         (b'P', [presented @ 0..=1, millis @ ..]) => {
             let remember = Duration::from_millis(u64::from_le_bytes(millis.try_into().ok()?));
             let credentials = match presented {
                 0 => Credentials::Anonymous,
                 _ => Credentials::Presented,
             };
-            Some(Outcome::Pass { remember, credentials })
+            Some(Release::Pass { remember, credentials })
         }
         (b'V', names) if names.len() < OUTCOME_MAX => {
             let names: Vec<&str> = std::str::from_utf8(names).ok()?.split('\n').collect();
             let are_sound = names.len() <= FIELDS_MAX && names.iter().all(|name| !name.is_empty());
-            Vary::new(names).filter(|_| are_sound).map(Outcome::Vary)
+            Vary::new(names).filter(|_| are_sound).map(Release::Vary)
         }
         _ => None,
     }
@@ -231,18 +231,18 @@ mod tests {
     fn outcome_round_trips() {
         let remember = Duration::from_millis(1_234);
         for outcome in [
-            Outcome::Pass { remember, credentials: Credentials::Anonymous },
-            Outcome::Pass { remember, credentials: Credentials::Presented },
-            Outcome::Failed,
-            Outcome::Abandoned,
-            Outcome::Vary(Vary::new(["accept", "accept-language"]).unwrap()),
+            Release::Pass { remember, credentials: Credentials::Anonymous },
+            Release::Pass { remember, credentials: Credentials::Presented },
+            Release::Failed,
+            Release::Abandoned,
+            Release::Vary(Vary::new(["accept", "accept-language"]).unwrap()),
         ] {
             let sent = message(b'R', &encode_outcome(&outcome));
             assert_eq!(parse(&sent), Some((lease_key(), (NAME, Wakeup::Released(outcome)))));
         }
         let many: Vec<String> = (0..=FIELDS_MAX).map(|number| format!("x-{number}")).collect();
         let many = Vary::new(many.iter().map(String::as_str)).unwrap();
-        assert_eq!(encode_outcome(&Outcome::Vary(many)), b"A");
+        assert_eq!(encode_outcome(&Release::Vary(many)), b"A");
     }
 
     #[test]

@@ -85,14 +85,14 @@ impl<V> fmt::Debug for Prior<V> {
 /// ```
 #[must_use]
 pub struct Answer<V> {
-    pub(crate) outcome: Outcome<V>,
+    pub(crate) outcome: AnswerKind<V>,
     pub(crate) overrides: LifetimeOverrides,
     pub(crate) tags: Vec<Box<str>>,
     pub(crate) validator: Option<Bytes>,
     pub(crate) cost: Option<Duration>,
 }
 
-pub(crate) enum Outcome<V> {
+pub(crate) enum AnswerKind<V> {
     Value(Arc<V>),
     Absent,
     Unchanged,
@@ -100,7 +100,7 @@ pub(crate) enum Outcome<V> {
 }
 
 impl<V> Answer<V> {
-    const fn of(outcome: Outcome<V>) -> Self {
+    const fn of(outcome: AnswerKind<V>) -> Self {
         let overrides =
             LifetimeOverrides { fresh: None, stale_while_revalidate: None, stale_if_error: None };
         Self { outcome, overrides, tags: Vec::new(), validator: None, cost: None }
@@ -113,26 +113,26 @@ impl<V> Answer<V> {
 
     /// A value that is already in an `Arc`, for every caller that asks for the key.
     pub const fn shared(value: Arc<V>) -> Self {
-        Self::of(Outcome::Value(value))
+        Self::of(AnswerKind::Value(value))
     }
 
     /// The value does not exist. The cache stores this answer, for `negative_ttl` if that is set.
     pub const fn absent() -> Self {
-        Self::of(Outcome::Absent)
+        Self::of(AnswerKind::Absent)
     }
 
     /// The [previous value](Prior::value) is still valid: its lifetime starts again. It keeps its
     /// tags and its validator unless this answer names others. The load fails if nothing was
     /// stored before.
     pub const fn unchanged() -> Self {
-        Self::of(Outcome::Unchanged)
+        Self::of(AnswerKind::Unchanged)
     }
 
     /// A value, or its absence, for this call only (hit-for-miss): it is neither stored nor given
     /// to callers that wait for the same key. For ten seconds, or until an answer for the key is
     /// stored, calls for the key are not coalesced.
     pub fn pass(value: Option<V>) -> Self {
-        Self::of(Outcome::Pass(value.map(Arc::new), PASS_REMEMBER))
+        Self::of(AnswerKind::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
 
     /// Freshness lifetime of the answer, without jitter. Overrides the call and the cache.
@@ -217,10 +217,10 @@ impl<V> From<Option<V>> for Answer<V> {
 impl<V> Clone for Answer<V> {
     fn clone(&self) -> Self {
         let outcome = match &self.outcome {
-            Outcome::Value(value) => Outcome::Value(value.clone()),
-            Outcome::Absent => Outcome::Absent,
-            Outcome::Unchanged => Outcome::Unchanged,
-            Outcome::Pass(value, remember) => Outcome::Pass(value.clone(), *remember),
+            AnswerKind::Value(value) => AnswerKind::Value(value.clone()),
+            AnswerKind::Absent => AnswerKind::Absent,
+            AnswerKind::Unchanged => AnswerKind::Unchanged,
+            AnswerKind::Pass(value, remember) => AnswerKind::Pass(value.clone(), *remember),
         };
         let Self { overrides, tags, validator, cost, .. } = self;
         let (tags, validator) = (tags.clone(), validator.clone());
@@ -231,10 +231,10 @@ impl<V> Clone for Answer<V> {
 impl<V> fmt::Debug for Answer<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = match self.outcome {
-            Outcome::Value(_) => "value",
-            Outcome::Absent => "absent",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Pass(..) => "pass",
+            AnswerKind::Value(_) => "value",
+            AnswerKind::Absent => "absent",
+            AnswerKind::Unchanged => "unchanged",
+            AnswerKind::Pass(..) => "pass",
         };
         let Self { overrides, tags, validator, cost, .. } = self;
         f.debug_struct("Answer")

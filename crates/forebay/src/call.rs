@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, KeyRef, Meta, Why};
-use forebay_engine::{Ask, Coalesce, Head, Load, LoadError, Look, Obtained, Via, Wanting};
+use forebay_core::{Demand, KeyRef, Why};
+use forebay_engine::{
+    Coalesce, Load, LoadError, Lookup, LookupResult, Miss, NewEntry, Outcome, Source,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -43,22 +45,22 @@ impl<V> Copy for Call<'_, V> {}
 impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     /// Looks into memory with this call's demand. Needed if
     /// [`get_fresh`](Shared::get_fresh) found nothing.
-    pub(crate) fn lookup(self, key: &str) -> Result<Found<V>, Wanting> {
-        let look = |key: KeyRef<'_>| self.shared.engine.look(&lookup_request(key, self.demand));
+    pub(crate) fn lookup(self, key: &str) -> Result<Found<V>, Miss> {
+        let look = |key: KeyRef<'_>| self.shared.engine.lookup(&lookup_request(key, self.demand));
         self.count_lookup(self.shared.engine_key(key).joined(look))
     }
 
     /// Counts a lookup if it is a hit.
-    fn count_lookup(self, look: Look) -> Result<Found<V>, Wanting> {
+    fn count_lookup(self, look: LookupResult) -> Result<Found<V>, Miss> {
         match look {
-            Look::Served(hit) => {
+            LookupResult::Hit(hit) => {
                 self.shared.counts.hits.increment();
                 if hit.why.is_some() {
                     count(&self.shared.counts.stale);
                 }
                 Ok(hit.entry.head.shared_view())
             }
-            Look::Wanting(miss) => Err(miss),
+            LookupResult::Miss(miss) => Err(miss),
         }
     }
 
@@ -83,7 +85,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     /// Returns an entry in memory that may be used although it is not a fresh hit. Returns the miss
     /// if the lower tiers must be asked.
-    pub(crate) fn get_without_load(self, key: &str, miss: Wanting) -> Result<Found<V>, Wanting> {
+    pub(crate) fn get_without_load(self, key: &str, miss: Miss) -> Result<Found<V>, Miss> {
         if self.shared.lifetimes.sliding.is_none() {
             return self.serve_or_miss(miss);
         }
@@ -92,7 +94,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         call.lookup_and_extend(key).or_else(|miss| call.serve_or_miss(miss))
     }
 
-    fn serve_or_miss(self, miss: Wanting) -> Result<Found<V>, Wanting> {
+    fn serve_or_miss(self, miss: Miss) -> Result<Found<V>, Miss> {
         if let Some(found) = self.serve_stored(&miss) {
             return Ok(found);
         }
@@ -103,8 +105,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     /// Returns the stored entry if it may be served before its refresh. Starts no refresh.
-    fn serve_stored(self, miss: &Wanting) -> Option<Found<V>> {
-        let stored = miss.prior().filter(|_| miss.is_served())?;
+    fn serve_stored(self, miss: &Miss) -> Option<Found<V>> {
+        let stored = miss.prior().filter(|_| miss.is_served_first())?;
         self.shared.counts.hits.increment();
         self.count_stale(Some(miss.why()));
         Some(stored.head.shared_view())
@@ -114,7 +116,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn get_from_lower_tiers<L: Load>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         load: L,
     ) -> Found<V> {
         let found = self.fetch_from_lower_tiers(key, miss, load).await.ok()?;
@@ -124,9 +126,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     async fn fetch_from_lower_tiers<L: Load>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         load: L,
-    ) -> Result<Obtained, Error> {
+    ) -> Result<Outcome, Error> {
         let shared = self.shared;
         if Handle::try_current().is_err() {
             return Err(Error::NoRuntime);
@@ -135,13 +137,13 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         let demand = Demand { only_if_cached: false, ..self.demand_without_min_fresh() };
         let name = shared.owned_key(key);
         let request =
-            Ask { coalesce: Coalesce::Nowhere, ..lookup_request(name.borrowed(), &demand) };
-        let found = shared.engine.fetch(&request, miss, load).await?;
+            Lookup { coalesce: Coalesce::Never, ..lookup_request(name.borrowed(), &demand) };
+        let found = miss.load(&shared.engine, &request, load).await?;
         // `stale_if_error` covers failed loads. Here no load has failed.
-        if found.via == Via::Fallback {
+        if found.source == Source::Fallback {
             return Err(Error::NotCached);
         }
-        self.count_tier_hit(found.via);
+        self.count_tier_hit(found.source);
         self.record_use(name.borrowed());
         Ok(found)
     }
@@ -153,7 +155,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             return;
         }
         let demand = self.demand_without_min_fresh();
-        if let Look::Served(hit) = shared.engine.look(&lookup_request(name, &demand)) {
+        if let LookupResult::Hit(hit) = shared.engine.lookup(&lookup_request(name, &demand)) {
             shared.extend(name, &hit.entry);
         }
     }
@@ -163,11 +165,11 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn fetch_cached<L: Load>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         load: L,
     ) -> Result<Found<V>, Error> {
         let why = miss.why();
-        if miss.is_served() || self.shared.codec.is_none() {
+        if miss.is_served_first() || self.shared.codec.is_none() {
             return self.fetch(key, miss, load).await;
         }
         match self.fetch_from_lower_tiers(key, miss, load).await {
@@ -207,7 +209,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn load<F, Fut, A, E>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         loader: F,
     ) -> Result<Found<V>, Error>
     where
@@ -233,7 +235,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn fetch<L: Load>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         load: L,
     ) -> Result<Found<V>, Error> {
         if self.shared.lifetimes.sliding.is_none() {
@@ -254,11 +256,11 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     /// Looks into memory, and extends the sliding lifetime of an entry that is found.
-    fn lookup_and_extend(self, key: &str) -> Result<Found<V>, Wanting> {
+    fn lookup_and_extend(self, key: &str) -> Result<Found<V>, Miss> {
         let shared = self.shared;
         let look = |name: KeyRef<'_>| {
-            let look = shared.engine.look(&lookup_request(name, self.demand));
-            if let Look::Served(hit) = &look {
+            let look = shared.engine.lookup(&lookup_request(name, self.demand));
+            if let LookupResult::Hit(hit) = &look {
                 shared.extend(name, &hit.entry);
             }
             look
@@ -269,7 +271,7 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     async fn fetch_from_engine<L: Load>(
         self,
         key: &str,
-        miss: Wanting,
+        miss: Miss,
         load: L,
     ) -> Result<Found<V>, Error> {
         let (shared, why) = (self.shared, miss.why());
@@ -283,9 +285,9 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
             Ok(_wait) => {
                 let name = shared.owned_key(key);
                 let request = lookup_request(name.borrowed(), self.demand);
-                let fetching = shared.engine.fetch(&request, miss, load);
+                let fetching = miss.load(&shared.engine, &request, load);
                 let fetched = self.within_hard_timeout(fetching).await.map_err(Error::from);
-                if fetched.as_ref().is_ok_and(|fetched| is_from_tier_or_instance(fetched.via)) {
+                if fetched.as_ref().is_ok_and(|fetched| is_from_tier_or_instance(fetched.source)) {
                     self.record_use(name.borrowed());
                 }
                 fetched
@@ -309,8 +311,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     /// Registers that this call waits for the load of a key. Calls that do not wait cannot close a
     /// cycle and register nothing.
-    fn begin_wait(self, key: &str, miss: &Wanting) -> Result<Option<Wait>, LoadCycle> {
-        if miss.is_served() || self.demand.only_if_cached {
+    fn begin_wait(self, key: &str, miss: &Miss) -> Result<Option<Wait>, LoadCycle> {
+        if miss.is_served_first() || self.demand.only_if_cached {
             return Ok(None);
         }
         Wait::begin(|| self.shared.load_id(key))
@@ -318,8 +320,8 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
 
     async fn within_hard_timeout(
         self,
-        fetching: impl Future<Output = Result<Obtained, LoadError>>,
-    ) -> Result<Obtained, LoadError> {
+        fetching: impl Future<Output = Result<Outcome, LoadError>>,
+    ) -> Result<Outcome, LoadError> {
         match self.hard_timeout {
             // The load runs in a task of its own and continues without this call.
             Some(limit) => {
@@ -329,27 +331,27 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
         }
     }
 
-    fn count_tier_hit(self, via: Via) {
-        if let Via::Tier(tier) = via {
+    fn count_tier_hit(self, source: Source) {
+        if let Source::Tier(tier) = source {
             self.shared.counts.tiers.count_hit(tier);
         }
     }
 
-    fn count_fetched(self, fetched: &Obtained, why: Why) {
+    fn count_fetched(self, fetched: &Outcome, why: Why) {
         let counts = &self.shared.counts;
-        match fetched.via {
-            Via::Refreshing => {
+        match fetched.source {
+            Source::Refreshing => {
                 counts.hits.increment();
                 count(&counts.refreshing);
                 self.count_stale(fetched.why);
                 return;
             }
-            Via::Hit | Via::Led { .. } => {}
-            Via::Tier(_) => self.count_tier_hit(fetched.via),
-            Via::Elsewhere => count(&counts.loaded_elsewhere),
-            Via::Followed => count(&counts.coalesced),
-            Via::Passed => count(&counts.passed),
-            Via::Fallback => count(&counts.fallbacks),
+            Source::Hit | Source::Led { .. } => {}
+            Source::Tier(_) => self.count_tier_hit(fetched.source),
+            Source::Instance => count(&counts.loaded_elsewhere),
+            Source::Followed => count(&counts.coalesced),
+            Source::Passed => count(&counts.passed),
+            Source::Fallback => count(&counts.fallbacks),
         }
         count(&counts.misses);
         counts.count_reason(why);
@@ -373,22 +375,22 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     pub(crate) async fn set_versioned(self, key: &str, value: Arc<V>, version: u64) -> bool {
         let Some(entry) = self.entry(key, value) else { return false };
         let (shared, name) = (self.shared, self.shared.owned_key(key));
-        let versioned = (name.borrowed(), shared.newer(version));
-        shared.engine.put_version(versioned, entry, PutLoad(shared.clone())).await
+        let newer = shared.newer(version);
+        shared.engine.put_version(name.borrowed(), newer, entry, PutLoad(shared.clone())).await
     }
 
     /// Builds the entry of a value. Returns `None` if the codec cannot encode it.
-    fn entry(self, key: &str, value: Arc<V>) -> Option<(Meta, Head, Bytes)> {
+    fn entry(self, key: &str, value: Arc<V>) -> Option<NewEntry> {
         let shared = self.shared;
         let head = shared.head(key, value).ok()?;
         let meta = match self.store_options {
             Some(options) => shared.meta(EntryKind::Value, options, LoadFacts::default()),
             None => shared.meta(EntryKind::Value, &StoreOptions::default(), LoadFacts::default()),
         };
-        Some((meta, head, Bytes::new()))
+        Some(NewEntry { meta, head, body: Bytes::new() })
     }
 }
 
-const fn is_from_tier_or_instance(via: Via) -> bool {
-    matches!(via, Via::Tier(_) | Via::Elsewhere)
+const fn is_from_tier_or_instance(source: Source) -> bool {
+    matches!(source, Source::Tier(_) | Source::Instance)
 }

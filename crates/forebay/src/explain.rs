@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Demand, Lifetime, Timestamp};
-use forebay_engine::{Entry, LoadError, Look, Wanting};
+use forebay_engine::{Entry, LoadError, LookupResult, Miss};
 
 use crate::call::Call;
 use crate::load::is_absent;
@@ -80,13 +80,13 @@ impl Explanation {
         let demand = Demand { beta: 0.0, min_fresh: None, ..call.demand.clone() };
         let name = call.shared.owned_key(key);
         let request = lookup_request(name.borrowed(), &demand);
-        match engine.look(&request) {
-            Look::Served(hit) => Self {
+        match engine.lookup(&request) {
+            LookupResult::Hit(hit) => Self {
                 prediction: Prediction::Served,
                 why: hit.why.map(forebay_core::Why::code),
                 stored: Some(StoredEntry::of(&hit.entry, now)),
             },
-            Look::Wanting(miss) => Self {
+            LookupResult::Miss(miss) => Self {
                 prediction: Prediction::of(call, engine.recent_failure(&request, &miss), &miss),
                 why: Some(miss.why().code()),
                 stored: miss.prior().map(|entry| StoredEntry::of(entry, now)),
@@ -97,9 +97,9 @@ impl Explanation {
 
 impl Prediction {
     /// Predicts the result of a call that misses in memory.
-    fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, miss: &Wanting) -> Self {
+    fn of<V>(call: Call<'_, V>, failure: Option<LoadError>, miss: &Miss) -> Self {
         let has_tiers = call.shared.codec.is_some();
-        match (miss.is_served(), call.demand.only_if_cached) {
+        match (miss.is_served_first(), call.demand.only_if_cached) {
             (true, true) => Self::Served,
             (true, false) => Self::ServedAndRefreshed,
             (false, true) if has_tiers => Self::TierLookupOnly,

@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
-    Company, Content, Entry, Head, Load, LoadError, Loaded, Passed, Select, ThreadDice, TierErrors,
+    Audience, Content, Entry, Head, Load, LoadError, Loaded, Passed, Select, ThreadDice, TierErrors,
 };
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::answer::{Answer, Outcome, Prior};
+use crate::answer::{Answer, AnswerKind, Prior};
 use crate::codec::{CodecError, plain_length};
 use crate::error::load_error;
 use crate::lifetimes::{EntryKind, LifetimeOverrides};
@@ -67,7 +67,7 @@ where
     A: Into<Answer<V>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let started = || load_error("the engine started one load twice");
         let loader = self.loader.lock().take().ok_or_else(started)?;
         let input = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
@@ -113,7 +113,7 @@ impl<V: Send + Sync> Select for LookupOnly<V> {
 }
 
 impl<V: Send + Sync + 'static> Load for LookupOnly<V> {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 
@@ -154,7 +154,7 @@ impl<V: Send + Sync> Select for PutLoad<V> {
 }
 
 impl<V: Send + Sync + 'static> Load for PutLoad<V> {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 
@@ -199,29 +199,29 @@ impl<V: Send + Sync + 'static> Shared<V> {
         let options = StoreOptions { overrides: overrides.or(options.overrides), tags };
         let facts = LoadFacts { validator, cost: cost.unwrap_or_default() };
         match outcome {
-            Outcome::Value(value) => {
+            AnswerKind::Value(value) => {
                 let meta = self.meta(self.kind(&value, prior), &options, facts);
                 let head = self.head(key, value).map_err(load_error)?;
-                Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::new()) })
+                Ok(Loaded::Entry { meta, head, content: Content::Whole(Bytes::new()) })
             }
-            Outcome::Absent => {
+            AnswerKind::Absent => {
                 let meta = self.meta(EntryKind::Absent, &options, facts);
                 let head = self.absent_head();
-                Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::new()) })
+                Ok(Loaded::Entry { meta, head, content: Content::Whole(Bytes::new()) })
             }
-            Outcome::Unchanged => {
+            AnswerKind::Unchanged => {
                 let prior = prior.ok_or_else(|| load_error("unchanged, but nothing is stored"))?;
                 Ok(Loaded::Unchanged {
                     meta: self.renewed_meta(prior, &options, facts),
                     head: None,
                 })
             }
-            Outcome::Pass(value, remember) => {
+            AnswerKind::Pass(value, remember) => {
                 // A passed value reaches no tier, so it needs no encoding.
                 let head =
                     value.map_or_else(Head::default, |value| self.decoded_head(key, value, 0));
-                let source = Content::Whole(Bytes::new());
-                Ok(Loaded::Pass(Passed { head, source, remember }))
+                let content = Content::Whole(Bytes::new());
+                Ok(Loaded::Pass(Passed { head, content, remember }))
             }
         }
     }

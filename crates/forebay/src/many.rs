@@ -28,8 +28,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::KeyRef;
 use forebay_engine::{
-    Company, Entry, Head, Load, LoadError, Loaded, Select, Stored, Tier, TierError, TierErrors,
-    Wanting,
+    Audience, Entry, Head, Load, LoadError, Loaded, Miss, Select, Stored, Tier, TierError,
+    TierErrors,
 };
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
@@ -124,7 +124,7 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         self.0.withdraw();
     }
 
-    async fn load(&self, prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let Part { batch, key, is_expected, reader } = &*self.0;
         reader.leave();
         if batch.loader.is_none() {
@@ -409,8 +409,8 @@ impl<V: Send + Sync + 'static> Batch<V> {
     async fn for_each_key<'a, K: AsRef<str>, T, F: Future<Output = T>>(
         self: &Arc<Self>,
         keys: &'a [K],
-        lookup: impl Fn(&str) -> Result<T, Wanting>,
-        fetch: impl Fn(&'a str, Wanting, PartLoad<V>) -> F,
+        lookup: impl Fn(&str) -> Result<T, Miss>,
+        fetch: impl Fn(&'a str, Miss, PartLoad<V>) -> F,
     ) -> Vec<Option<T>> {
         let mut found: Vec<Option<T>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::key::Name;
 use forebay_core::{Demand, Key, KeyRef};
-use forebay_engine::{Ask, Coalesce, Credentials, Engine, Entry, Newer, TierErrors};
+use forebay_engine::{Coalesce, Credentials, Engine, Entry, Lookup, Newer, TierErrors};
 use tokio::sync::Semaphore;
 
 use crate::call::Found;
@@ -59,7 +59,7 @@ impl<V: Send + Sync + 'static> Shared<V> {
     #[inline(always)]
     pub(crate) fn get_fresh(&self, key: &str, demand: &Demand) -> Option<Found<V>> {
         let view = |entry: &Entry| entry.head.shared_view();
-        let found = self.engine.glance(self.engine_key(key), demand, view)?;
+        let found = self.engine.get_fresh(self.engine_key(key), demand, view)?;
         self.counts.hits.increment();
         Some(found)
     }
@@ -104,12 +104,12 @@ impl<V> Shared<V> {
 }
 
 /// Builds the engine's request. All callers of a typed cache may share its entries.
-pub(crate) const fn lookup_request<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Ask<'a> {
-    Ask {
+pub(crate) const fn lookup_request<'a>(key: KeyRef<'a>, demand: &'a Demand) -> Lookup<'a> {
+    Lookup {
         key,
         demand,
         select: &(),
         credentials: Credentials::Anonymous,
-        coalesce: Coalesce::Everywhere,
+        coalesce: Coalesce::Cluster,
     }
 }

@@ -144,7 +144,7 @@ impl Observer for Counts {
                     count(&self.load_failures);
                 }
             }
-            Event::HeldBack(_) => count(&self.backed_off),
+            Event::BackingOff(_) => count(&self.backed_off),
             Event::SoftTimeout(_) => count(&self.soft_timeouts),
             event => self.tiers.observe(event),
         }

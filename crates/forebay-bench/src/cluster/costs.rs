@@ -70,7 +70,7 @@ impl Instance {
     async fn permit(&self, key: &Key) -> anyhow::Result<Arc<dyn Permit>> {
         match self.redis.acquire(claim(key)).await? {
             Lease::Granted(permit) => Ok(permit),
-            Lease::Filled(_) | Lease::Elsewhere(_) => bail!("the lease is not free"),
+            Lease::Filled(_) | Lease::Held(_) => bail!("the lease is not free"),
         }
     }
 
@@ -197,7 +197,7 @@ async fn of_time([one, other]: &[Instance; 2]) -> anyhow::Result<Table> {
         purges.push(acknowledged.elapsed());
         let key = key(10_000 + number);
         let permit = one.permit(&key).await?;
-        let Lease::Elsewhere(waiting) = other.redis.acquire(claim(&key)).await? else {
+        let Lease::Held(waiting) = other.redis.acquire(claim(&key)).await? else {
             bail!("it is held");
         };
         let waiting = tokio::spawn(async move {
@@ -260,7 +260,7 @@ async fn of_entries(costs: &Costs, table: &mut Table) -> anyhow::Result<()> {
         for number in TIMES..2 * TIMES {
             let key = key(number);
             let permit = all[0].permit(&key).await?;
-            let Lease::Elsewhere(waiting) = all[1].redis.acquire(claim(&key)).await? else {
+            let Lease::Held(waiting) = all[1].redis.acquire(claim(&key)).await? else {
                 bail!("it is held");
             };
             all[0].fill(&key, &permit, &body(number)).await?;

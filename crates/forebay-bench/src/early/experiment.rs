@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
-    LoadError, Loaded, Obtained, Select, Via,
+    Audience, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
+    Loaded, Lookup, LookupResult, Outcome, Select, Source,
 };
 use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, PAGES, Traffic};
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ const BEGUN_LATE: &[u8] = b"begun when there was nothing fresh";
 
 /// Results of all counted requests.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Tallies {
     /// With early refresh.
     pub(crate) early: Tally,
     /// Without it.
@@ -53,10 +53,10 @@ pub(crate) async fn run(
     seed: u64,
     measured: Duration,
     clock: Arc<dyn Clock>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Tallies> {
     let (early, never) = (Cache::new(1.0, &clock), Cache::new(0.0, &clock));
     let mut outcome =
-        Outcome { early: Tally::default(), never: Tally::default(), late_max: Duration::ZERO };
+        Tallies { early: Tally::default(), never: Tally::default(), late_max: Duration::ZERO };
     let mut asking = JoinSet::new();
     let start = Instant::now();
     let mut loads_before = None;
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
-impl Outcome {
+impl Tallies {
     fn add(&mut self, request: &Request) {
         if request.counts {
             let tally = if request.is_early { &mut self.early } else { &mut self.never };
@@ -148,15 +148,17 @@ impl Tally {
         let cost = obtained.entry.meta.load_cost();
         let (least, most) = self.learnt.unwrap_or((cost, cost));
         self.learnt = Some((least.min(cost), most.max(cost)));
-        match obtained.via {
-            Via::Hit | Via::Refreshing if obtained_is_fresh(obtained) => self.add_fresh(answer),
-            Via::Led { .. } => self.led += 1,
-            Via::Followed if begun_early(obtained) => {
+        match obtained.source {
+            Source::Hit | Source::Refreshing if obtained_is_fresh(obtained) => {
+                self.add_fresh(answer)
+            }
+            Source::Led { .. } => self.led += 1,
+            Source::Followed if begun_early(obtained) => {
                 self.joined += 1;
                 self.joined_wait += answer.took;
                 self.joined_wait_max = self.joined_wait_max.max(answer.took);
             }
-            Via::Followed => self.followed += 1,
+            Source::Followed => self.followed += 1,
             _ => self.other += 1,
         }
     }
@@ -165,7 +167,7 @@ impl Tally {
         self.fresh += 1;
         self.fresh_that_waited += u64::from(!answer.at_once);
         self.fresh_max = self.fresh_max.max(answer.took);
-        let refreshing = matches!(&answer.obtained, Ok(o) if o.via == Via::Refreshing);
+        let refreshing = matches!(&answer.obtained, Ok(o) if o.source == Source::Refreshing);
         self.refreshing += u64::from(refreshing);
     }
 
@@ -176,17 +178,17 @@ impl Tally {
 }
 
 /// Neither cache is allowed anything stale: a reason other than an early refresh would say so.
-fn obtained_is_fresh(obtained: &Obtained) -> bool {
+fn obtained_is_fresh(obtained: &Outcome) -> bool {
     matches!(obtained.why, None | Some(forebay_core::Why::EarlyRefresh))
 }
 
-fn begun_early(obtained: &Obtained) -> bool {
+fn begun_early(obtained: &Outcome) -> bool {
     obtained.entry.head.bytes().is_some_and(|bytes| bytes == BEGUN_EARLY)
 }
 
 /// One answer, and how it came.
 struct Answer {
-    obtained: Result<Obtained, LoadError>,
+    obtained: Result<Outcome, LoadError>,
     /// Set if the first request for it was answered without a wait.
     at_once: bool,
     took: Duration,
@@ -211,15 +213,20 @@ impl Cache {
     async fn answer(self, arrival: Arrival) -> Answer {
         let key = key(arrival.page);
         let loader = Loader { origin: self.origin.clone(), key: arrival.page };
-        let ask = Ask {
+        let ask = Lookup {
             key: key.borrowed(),
             demand: &self.demand,
             select: &(),
             credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
+            coalesce: Coalesce::Cluster,
         };
         let began = Instant::now();
-        let mut obtaining = pin!(self.engine.obtain(&ask, loader));
+        let mut obtaining = pin!(async {
+            match self.engine.lookup(&ask) {
+                LookupResult::Hit(outcome) => Ok(outcome),
+                LookupResult::Miss(miss) => miss.load(&self.engine, &ask, loader).await,
+            }
+        });
         let first = poll_fn(|cx| Poll::Ready(obtaining.as_mut().poll(cx))).await;
         let (obtained, at_once) = match first {
             Poll::Ready(obtained) => (obtained, true),
@@ -279,7 +286,7 @@ impl Load for Loader {
     async fn load(
         &self,
         prior: Option<Arc<Entry>>,
-        _company: Company,
+        _company: Audience,
     ) -> Result<Loaded, LoadError> {
         let counts = &self.origin.0;
         counts.loads.fetch_add(1, Ordering::Relaxed);
@@ -291,6 +298,6 @@ impl Load for Loader {
         counts.under_way[self.key].fetch_sub(1, Ordering::Relaxed);
         let meta = Meta::new(counts.clock.now(), Lifetime::fresh(LIFETIME));
         let head = Head::new(Bytes::from_static(if early { BEGUN_EARLY } else { BEGUN_LATE }));
-        Ok(Loaded::Entry { meta, head, source: Content::Whole(Bytes::from_static(b"answer")) })
+        Ok(Loaded::Entry { meta, head, content: Content::Whole(Bytes::from_static(b"answer")) })
     }
 }

@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Clock as _, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
-    LoadError, Loaded, Select, SystemClock, Tier,
+    Audience, Clock as _, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load,
+    LoadError, Loaded, Lookup, LookupResult, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Redis, Settings};
 use forebay_testkit::client::{Request, Timings, crowd};
@@ -178,10 +178,10 @@ impl Select for Counted {
 }
 
 impl Load for Counted {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        let (head, source) = (Head::new(Bytes::new()), Content::Whole(Bytes::new()));
-        Ok(Loaded::Entry { meta: fresh(), head, source })
+        let (head, content) = (Head::new(Bytes::new()), Content::Whole(Bytes::new()));
+        Ok(Loaded::Entry { meta: fresh(), head, content })
     }
 }
 
@@ -217,14 +217,16 @@ impl Instance {
 
     async fn obtain(&self, key: &Key) -> anyhow::Result<()> {
         let demand = Demand { beta: 0.0, ..Demand::default() };
-        let ask = Ask {
+        let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
             select: &self.origin,
             credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
+            coalesce: Coalesce::Cluster,
         };
-        self.engine.obtain(&ask, self.origin.clone()).await.context("obtain")?;
+        if let LookupResult::Miss(miss) = self.engine.lookup(&ask) {
+            miss.load(&self.engine, &ask, self.origin.clone()).await.context("load")?;
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach};
-use forebay_engine::{Purged, Told};
+use forebay_engine::{Propagation, Purged};
 use forebay_http::Service;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -111,12 +111,12 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     }
 }
 
-fn acknowledge(request: &PurgeRequest, Purged { found, told }: Purged) -> Answer {
+fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) -> Answer {
     let local = || (PURGES.fetch_add(1, Ordering::Relaxed) + 1).to_string();
-    let (id, instances, publish_error) = match told {
-        Told::Everybody(published) => (published.id.into(), published.instances, None),
-        Told::Nobody => (local(), 1, None),
-        Told::Later(error) => (local(), 1, Some(error)),
+    let (id, instances, publish_error) = match propagation {
+        Propagation::Published(published) => (published.id.into(), published.instances, None),
+        Propagation::None => (local(), 1, None),
+        Propagation::Pending(error) => (local(), 1, Some(error)),
     };
     let mut reply = json!({ "id": id, "instances": instances, "purged": u8::from(found) });
     match publish_error {

@@ -12,7 +12,7 @@ use forebay_engine::Clock;
 use forebay_testkit::traffic::LOAD;
 use tokio::time::Instant;
 
-use experiment::Outcome;
+use experiment::Tallies;
 
 /// Simulated duration.
 const MEASURED: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ async fn early_refresh_avoids_most_foreground_loads_and_no_request_waits_for_it(
 -> anyhow::Result<()> {
     let clock = Arc::new(RuntimeClock(Instant::now()));
     let outcome = experiment::run(1, MEASURED, clock).await?;
-    let Outcome { early, never, late_max } = &outcome;
+    let Tallies { early, never, late_max } = &outcome;
     for tally in [early, never] {
         assert_eq!((tally.fresh_that_waited, tally.other), (0, 0), "{outcome:?}");
         assert_eq!(tally.fresh_max, Duration::ZERO, "{outcome:?}");

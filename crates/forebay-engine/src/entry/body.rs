@@ -1,4 +1,4 @@
-//! A body: whole, or still flowing.
+//! Bodies: complete or streaming, in memory or in a lower tier.
 
 mod draft;
 mod flow;
@@ -32,7 +32,7 @@ use whole::Whole;
 /// Heap bytes in front of a shared value: two counts.
 pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
-/// The bytes of an entry. Cloning shares them. The default is whole, and empty.
+/// Body of an entry. Clones share the bytes. The default is complete and empty.
 #[derive(Clone, Debug, Default)]
 pub struct Body(Option<Arc<Repr>>);
 
@@ -56,17 +56,17 @@ impl fmt::Debug for Below {
 
 #[derive(Debug)]
 enum Repr {
-    /// All of it, in one piece of one segment at most.
+    /// Complete, in one piece of one segment at most.
     Whole(Bytes),
-    /// All of it, in several.
+    /// Complete, in several segments.
     Long(Arc<Long>),
     Flowing(Flowing),
     Once(Once),
-    /// All of it, in a lower tier.
+    /// Complete, in a lower tier.
     Below(Below),
 }
 
-/// A flow, and the place at its first byte of whoever was given this body.
+/// Streaming body, with the reader at its first byte that is reserved for the receiver.
 #[derive(Debug)]
 struct Flowing {
     flow: Arc<Flow>,
@@ -74,7 +74,7 @@ struct Flowing {
 }
 
 impl Body {
-    /// A whole body. One of more than 256 KiB is copied.
+    /// Creates a complete body. More than 256 KiB are copied.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {
         if bytes.is_empty() {
@@ -99,16 +99,16 @@ impl Body {
         Self::of(Repr::Flowing(Flowing { flow, place: Mutex::default() }))
     }
 
-    /// The same body for one who is now told of it, with a place at the first byte; nothing if
-    /// that byte is gone. Whole bodies need no place.
-    pub(crate) fn boarded(&self, promised: bool) -> Option<Self> {
+    /// Returns the body for one caller, with a reader at the first byte. `None` if that byte has
+    /// left the window. Complete bodies need no reader.
+    pub(crate) fn for_reader(&self, promised: bool) -> Option<Self> {
         let Repr::Flowing(flowing) = self.repr() else { return Some(self.clone()) };
         let reader = flow::Reader::at_start(&flowing.flow, promised)?;
         let (flow, place) = (flowing.flow.clone(), Mutex::new(Some(reader)));
         Some(Self::of(Repr::Flowing(Flowing { flow, place })))
     }
 
-    /// The flow of a body that is not whole yet.
+    /// Returns the flow of a streaming body.
     pub(crate) fn flow(&self) -> Option<&Flow> {
         match self.repr() {
             Repr::Flowing(flowing) => Some(&flowing.flow),
@@ -116,18 +116,18 @@ impl Body {
         }
     }
 
-    /// A body that stays in a lower tier: every reader reads it there. It is not to be stored.
+    /// Creates a body that stays in a lower tier, where every reader reads it. It is not stored.
     pub(crate) fn below(parts: Arc<dyn Parts>) -> Self {
         Self::of(Repr::Below(Below(parts)))
     }
 
-    /// A body for one reader, who sets the pace of its source.
+    /// Creates a body for one reader, which reads directly from the source.
     pub(crate) fn once(stream: PieceStream) -> Self {
         Self::of(Repr::Once(Once(Mutex::new(Some(stream)))))
     }
 
-    /// The bytes, if the body is whole and in one piece. One of up to 256 KiB is; of others, take a
-    /// [`reader`](Self::reader) or a [`part`](Self::part).
+    /// Returns the bytes of a complete body in one piece, as one of up to 256 KiB is; for others,
+    /// use a [`reader`](Self::reader) or a [`part`](Self::part).
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         match self.repr() {
@@ -136,7 +136,7 @@ impl Body {
         }
     }
 
-    /// How many bytes it has, if it is whole.
+    /// Returns the length of a complete body.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match self.repr() {
@@ -147,13 +147,13 @@ impl Body {
         }
     }
 
-    /// Whether all of it is here, in memory or in a lower tier.
+    /// Returns `true` if the body is complete, in memory or in a lower tier.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         matches!(self.repr(), Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
     }
 
-    /// Bytes it keeps in the cache. A flowing body is charged to the bodies in flight instead.
+    /// Size in the cache, in bytes. A streaming body is charged to the bodies in flight instead.
     #[must_use]
     pub fn retained(&self) -> usize {
         match self.repr() {
@@ -163,13 +163,13 @@ impl Body {
         }
     }
 
-    /// The same with what it takes on the heap beside them.
+    /// Size in the cache with heap overhead, in bytes.
     pub(crate) fn kept(&self) -> usize {
         let own = if self.0.is_some() { size_of::<Repr>() + ARC_OVERHEAD } else { 0 };
         own + self.retained()
     }
 
-    /// A reader of its own, from the first byte and at its own pace.
+    /// Creates a reader from the first byte, at its own speed.
     #[must_use]
     pub fn reader(&self) -> BodyReader {
         BodyReader(match self.repr() {
@@ -184,7 +184,7 @@ impl Body {
         })
     }
 
-    /// A reader of some bytes of a body that is whole. Of any other, nothing.
+    /// Creates a reader of a range of a complete body. `None` for other bodies.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
         match self.repr() {
@@ -204,7 +204,7 @@ impl Body {
         }
     }
 
-    /// A slot of memory holds it from now on, instead of what comes back.
+    /// Charges the body to a slot of memory, and returns the previous charge.
     pub(crate) fn settle(&self) -> Option<Charged> {
         match self.repr() {
             Repr::Long(long) => long.settle(),
@@ -212,7 +212,8 @@ impl Body {
         }
     }
 
-    /// A slot of memory has lost it. `shared`: others have its entry still.
+    /// Notes that a slot of memory has released the body. `shared`: other holders of the entry
+    /// exist.
     pub(crate) fn unsettle(&self, in_flight: &Arc<InFlight>, shared: bool) {
         if let Some(Repr::Long(long)) = self.0.as_deref() {
             let others = self.0.as_ref().is_some_and(|repr| Arc::strong_count(repr) > 1);
@@ -237,20 +238,20 @@ impl Flowing {
     }
 }
 
-/// One reader's place in a body.
+/// Reader of a body.
 pub struct BodyReader(Reading);
 
 enum Reading {
     Whole(Option<Bytes>),
     Long(LongReader),
     Flowing(flow::Reader),
-    /// Nothing, if somebody else has read it: that is no clean end.
+    /// `None` if it was read already: that is no complete body.
     Once(Option<PieceStream>),
     Below(Box<PartsReader>),
 }
 
 impl BodyReader {
-    /// The next piece; `None` at a clean end. Empty pieces do not occur.
+    /// Returns the next piece; `None` at the end of a complete body. Empty pieces do not occur.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         match &mut self.0 {
             Reading::Whole(bytes) => {
@@ -264,7 +265,7 @@ impl BodyReader {
         }
     }
 
-    /// How many bytes are still to come, where that is known: of a body that is whole.
+    /// Number of remaining bytes of a complete body.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         match &self.0 {
@@ -275,9 +276,8 @@ impl BodyReader {
         }
     }
 
-    /// Leaves out the next bytes of a body that flows, without waiting for them or having anything
-    /// kept for their sake. Tells how many were left out: of other bodies none, since
-    /// [`Body::part`] begins where it is told to.
+    /// Skips the next bytes of a streaming body, without waiting for them or keeping them. Returns
+    /// the number of skipped bytes; 0 for other bodies, because [`Body::part`] begins at an offset.
     pub fn skip(&mut self, bytes: u64) -> u64 {
         match &mut self.0 {
             Reading::Flowing(reader) if reader.skip(bytes) => bytes,
@@ -285,12 +285,12 @@ impl BodyReader {
         }
     }
 
-    /// The next piece; `None` at a clean end.
+    /// Returns the next piece; `None` at the end of a complete body.
     pub async fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// Everything that has not been read yet.
+    /// Reads all remaining bytes.
     ///
     /// # Errors
     /// If the body breaks off: what came until then is dropped.

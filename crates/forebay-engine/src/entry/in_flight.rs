@@ -1,12 +1,12 @@
-//! Bytes of bodies that no tier is charged for, and those who wait for room among them.
+//! Memory of bodies that no tier is charged for, and the queue of loads and bodies that wait for
+//! it.
 //!
-//! Those who begin, loads and bodies with their first bytes, are served in the order of their
-//! coming; and so are bodies that have grown already, which leave an eighth of the room to those
-//! who begin: what is small need not wait for what is large. Where growing bodies have taken all
-//! the room, *one* of them may go beyond the bound, so that there is always one that comes to its
-//! end and makes room. What is held is therefore bounded by `bytes_max`, one largest object that
-//! goes beyond it, one that had to leave memory for something smaller, and a window for each body
-//! that is not kept.
+//! Loads and new bodies are admitted in the order of arrival. Growing bodies have a queue of their
+//! own, and leave an eighth of the memory to new ones: a small body need not wait for a large one.
+//! When growing bodies have used up the memory, *one* of them may exceed the bound, so that one
+//! always completes and frees its memory. The total is therefore bounded by `bytes_max`, one
+//! largest object that exceeds it, one that had to leave memory for a smaller one, and a window for
+//! each body that is not kept.
 
 mod admission;
 pub(crate) mod unsettled;
@@ -25,18 +25,17 @@ use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use unsettled::UnsettledBodies;
 
-/// What a load is charged with from its departure until its body begins: two packets of a body and
-/// what surrounds them. More would let a site whose origin hangs take the room of all others.
+/// Charge of a load from its start until its body begins: two packets of a body with overhead. More
+/// would let the site of a stalled origin use up the memory of all others.
 const LOAD_ROOM: u64 = 16 << 10;
 
-/// The part of the room that is for those who begin.
+/// Divisor of the memory that is reserved for new loads and bodies.
 const BEGINNERS_SHARE: u64 = 8;
 
-/// How many may wait for room. Beyond it they are refused at once: whoever comes last would only
-/// wait in vain.
+/// Maximum length of a queue. More are refused at once, because they would wait in vain.
 const WAITING_MAX: usize = 1_024;
 
-/// See the module.
+/// Memory of bodies in flight.
 pub(crate) struct InFlight {
     pub(crate) clock: Arc<dyn Clock>,
     bytes_max: u64,
@@ -48,31 +47,31 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct State {
     bytes: u64,
-    /// Those of them that have come whole, and wait for their readers alone.
+    /// Bytes of complete bodies that wait for their readers only.
     unsettled: u64,
-    /// Whether one body has gone beyond the bound.
+    /// `true` while one body exceeds the bound.
     overdrawn: bool,
     growing: VecDeque<Place>,
     beginning: VecDeque<Place>,
-    /// What was granted to those who have not seen it yet.
+    /// Grants that are not collected yet.
     granted: SmallVec<[(u64, Grant); 4]>,
-    /// The number of the place that was taken last.
+    /// Number of the newest place in a queue.
     newest: u64,
     counts: Counts,
 }
 
-/// What became of those who wanted room.
+/// Counts of admissions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Who wait now.
+    /// Loads and bodies that wait now.
     pub(crate) waiting: usize,
-    /// Loads that have had to wait.
+    /// Loads that have waited.
     pub(crate) waits: u64,
     /// Loads that were refused.
     pub(crate) refusals: u64,
 }
 
-/// One that waits.
+/// Place in a queue.
 #[derive(Debug)]
 struct Place {
     number: u64,
@@ -80,27 +79,27 @@ struct Place {
     waker: Option<Waker>,
 }
 
-/// Room that was granted.
+/// Granted memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grant {
-    /// So many bytes within the bound.
+    /// Bytes within the bound.
     Within(u64),
-    /// So many bytes, and the right to go beyond it.
+    /// Bytes, and the right to exceed the bound.
     Beyond(u64),
 }
 
-/// Who wants room, and how many bytes of it.
+/// Request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// A load that has not departed.
+    /// A load that has not started.
     Load,
-    /// A body with its first bytes.
+    /// A body with this many first bytes.
     First(u64),
-    /// A body that has been given some already.
+    /// A growing body.
     More(u64),
 }
 
-/// Too many wait already.
+/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
@@ -122,18 +121,18 @@ impl InFlight {
         Counts { waiting: state.growing.len() + state.beginning.len(), ..state.counts }
     }
 
-    /// Whether there is no room, or somebody waits for some.
+    /// Returns `true` if no memory is free, or a load or body waits for it.
     pub(crate) fn is_crowded(&self) -> bool {
         let state = self.state.lock();
         state.is_awaited() || state.bytes >= self.bytes_max.max(1)
     }
 
-    /// Notes that a load that has waited was refused.
+    /// Counts a refused load.
     pub(crate) fn refuse(&self) {
         self.state.lock().counts.refusals += 1;
     }
 
-    /// A place among those who wait, whether there is room or not.
+    /// Adds a request to its queue, even if memory is free.
     pub(crate) fn queue(self: &Arc<Self>, want: Want) -> Result<Waiting, TooMany> {
         let mut state = self.state.lock();
         state.newest += 1;
@@ -155,7 +154,7 @@ impl InFlight {
         Ok(Waiting { in_flight: self.clone(), number, waits })
     }
 
-    /// Charges bytes that are there already, whether there is room for them or not.
+    /// Charges bytes that are in memory already, even beyond the bound.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Charged {
         let in_flight = self.clone();
         let mut charged = Charged { in_flight, bytes: 0, beyond: false, unsettled: false };
@@ -184,7 +183,7 @@ impl State {
         !self.growing.is_empty() || !self.beginning.is_empty()
     }
 
-    /// Gives room to those whose turn it is. Those who wait for the same never overtake.
+    /// Grants memory in the order of each queue.
     fn grant(&mut self, bytes_max: u64) -> Wakers {
         let mut woken = Wakers::new();
         while let Some(place) = self.beginning.front()
@@ -197,7 +196,7 @@ impl State {
         while let Some(place) = self.growing.front() {
             let grant = match place.bytes {
                 bytes if self.has_room(bytes, growth_max) => Grant::Within(bytes),
-                // Readers come to their end by themselves, or are left behind.
+                // Their readers end by themselves, or are left behind.
                 bytes if !self.overdrawn && self.unsettled + bytes <= bytes_max => {
                     Grant::Beyond(bytes)
                 }
@@ -209,7 +208,7 @@ impl State {
         woken
     }
 
-    /// However small the bound is, one may always go on.
+    /// One load or body may always continue, however small the bound is.
     fn has_room(&self, bytes: u64, bytes_max: u64) -> bool {
         self.bytes == 0 || self.bytes.saturating_add(bytes) <= bytes_max
     }
@@ -249,7 +248,7 @@ impl Grant {
     }
 }
 
-/// A place among those who wait for room; resolves to the room. Dropping it gives both back.
+/// Place in a queue; resolves to the charge. Dropping it returns both.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     in_flight: Arc<InFlight>,
@@ -258,7 +257,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether there was no room at once.
+    /// Returns `true` if memory was not free at once.
     pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
@@ -284,34 +283,34 @@ impl Future for Waiting {
             return Poll::Pending;
         }
         drop(state);
-        // It was granted in between.
+        // The grant came in between.
         self.collect().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // What was granted and not taken goes back with this.
+        // A grant that was not collected is returned.
         drop(self.collect());
         let mut state = self.in_flight.state.lock();
         let number = self.number;
         state.growing.retain(|place| place.number != number);
         state.beginning.retain(|place| place.number != number);
-        // It may have stood before others that fit.
+        // Later requests in the queue may fit now.
         let woken = state.grant(self.in_flight.bytes_max);
         drop(state);
         wake(woken);
     }
 }
 
-/// Bytes that are charged; dropping it gives them back.
+/// Charged bytes; dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct Charged {
     in_flight: Arc<InFlight>,
     bytes: u64,
-    /// Whether this is the one that may go beyond the bound.
+    /// `true` if it may exceed the bound.
     beyond: bool,
-    /// Whether it is for a body that waits for its readers alone.
+    /// `true` if it is for a body that waits for its readers only.
     unsettled: bool,
 }
 
@@ -328,7 +327,7 @@ impl Charged {
         &self.in_flight
     }
 
-    /// Charges so many bytes from now on, whether there is room for them or not.
+    /// Changes the charge, even beyond the bound.
     pub(crate) fn set(&mut self, bytes: u64) {
         if bytes > self.bytes {
             self.in_flight.state.lock().bytes += bytes - self.bytes;
@@ -338,7 +337,7 @@ impl Charged {
         self.bytes = bytes;
     }
 
-    /// From here on it is for a body that waits for its readers alone.
+    /// Marks the charge as one for a body that waits for its readers only.
     pub(crate) fn unsettle(mut self) -> Self {
         self.stay_within();
         self.in_flight.state.lock().unsettled += self.bytes;
@@ -346,13 +345,13 @@ impl Charged {
         self
     }
 
-    /// Takes over what another one is charged with.
+    /// Adds another charge.
     pub(crate) fn add(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.beyond |= std::mem::take(&mut other.beyond);
     }
 
-    /// Gives back the right to go beyond the bound: another body may, now.
+    /// Returns the right to exceed the bound, so that another body may.
     pub(crate) fn stay_within(&mut self) {
         if std::mem::take(&mut self.beyond) {
             self.in_flight.release(0, true);

@@ -1,352 +1,344 @@
-//! Asking which instance loads, and waiting for another one that does.
+//! Lease of a key among instances: its request, and the wait for an instance that holds it.
 //!
 //! ```text
-//! walked in vain ──► ask ─┬─ granted ──────────────────────────► load, and fill what is shared
-//!                         ├─ filled ───────────────────────────► land
-//!                         ├─ elsewhere ─► wait ─┬─ filled ─────► land
-//!                         │                     ├─ pass ───────► all aboard go alone
-//!                         │                     ├─ vary ───────► each boards its own variant
-//!                         │                     ├─ failed ─────► load, for this instance
-//!                         │                     ├─ too long ───► load, for those aboard
-//!                         │                     └─ free ───────► ask again
-//!                         └─ nobody answers ───────────────────► load, for this instance
+//! not found ──► request ─┬─ granted ──────────────────────────► load, and fill the shared tier
+//!                        ├─ filled ───────────────────────────► fill from the tier
+//!                        ├─ held ─────► wait ─┬─ filled ──────► fill from the tier
+//!                        │                    ├─ pass ────────► all callers load alone
+//!                        │                    ├─ vary ────────► each joins a flight of its variant
+//!                        │                    ├─ failed ──────► load, for this instance
+//!                        │                    ├─ timed out ───► load, for the waiting callers
+//!                        │                    └─ released ────► request again
+//!                        └─ no answer ────────────────────────► load, for this instance
 //! ```
 //!
-//! The walk may have asked already, with its look; and whoever it could not ask is not asked here
-//! either. What is asked shares the time of the walk, up to a wait for another instance: what is
-//! asked and read after that has a time of its own.
-//!
-//! A lease never makes anybody fail, and nobody waits for it for ever.
+//! The search in lower tiers may have requested the lease already; a tier that failed there is not
+//! asked again. The request shares the time of the search, up to a wait for another instance;
+//! operations after that have a time of their own. A lease never fails a request, and each wait for
+//! it is bounded.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{Demand, Key, KeyRef, Meta, Position, Presence, PurgeState, Vary, Why};
+use forebay_core::{Demand, Key, Meta, Position, Presence, PurgeState, Vary, Why};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::lower_lookup::{FoundEntry, Purpose, SearchState, TierSearch};
+use super::{Fill, Leading, Missed, Permitted, UNFRESH_REMEMBER};
 use crate::entry::suits;
-use crate::fill::lower_lookup::{Brought, Ended, Purpose, Walk, Walked};
-use crate::fill::{Landing, UNFRESH_REMEMBER};
-use crate::flight::Landed;
-use crate::flight::load::{Company, Load};
+use crate::flight::FlightResult;
+use crate::flight::load::{Audience, Load};
 use crate::flight::pass_markers::Marked;
-use crate::runtime::event::{Event, LeaseCame};
+use crate::runtime::event::LeaseEvent;
 use crate::runtime::sync::timeout;
 use crate::tiers::error::TierError;
-use crate::tiers::lease::{Claim, Lease, Leases, Outcome, Permit, Woken};
+use crate::tiers::lease::{Claim, Lease, Leases, Permit, Release, Woken};
 use crate::tiers::lease_strategy::LEASE;
-use crate::tiers::lower::{Deadline, LowerTier};
+use crate::tiers::lower::Deadline;
 use crate::tiers::tier::Stored;
 
-/// How often one flight asks. Each time but the first, somebody else has purged or given up.
-const ASKS_MAX: usize = 8;
+/// Maximum number of lease requests per flight. Each after the first follows a purge or a release by
+/// another instance.
+const REQUESTS_MAX: usize = 8;
 
-/// Whether a flight asks other instances.
+/// Use of leases by a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// It does, and waits for them.
-    Waits,
-    /// It does, but waits for none: so its caller wants it. Without a lease nothing goes into what
-    /// is shared. A purge that has not been heard of yet could not keep it out.
+pub(crate) enum LeaseUse {
+    /// The flight requests the lease, and waits for an instance that holds it.
+    Wait,
+    /// The flight requests the lease, but does not wait, because its caller demands it. Without the
+    /// lease the shared tier is not written: it could miss a purge that is not received yet.
     Once,
-    /// It does not, since it is for one caller: what it brings stays in this instance.
-    Alone,
+    /// The flight requests no lease, because it is for one caller. Its answer stays in this
+    /// instance.
+    Never,
 }
 
-impl Asking {
-    /// The same for who goes alone.
-    pub(crate) const fn alone(self) -> Self {
+impl LeaseUse {
+    /// Restricts the use for a load of one caller.
+    pub(crate) const fn of_single(self) -> Self {
         match self {
-            Self::Waits | Self::Alone => Self::Alone,
+            Self::Wait | Self::Never => Self::Never,
             Self::Once => Self::Once,
         }
     }
 }
 
-/// Where what a flight brings may be stored.
-pub(crate) enum Right {
-    /// Wherever there is room: there is nobody to be asked.
-    Anywhere,
-    /// Wherever there is room: it was not loaded, but made just now.
+/// Permission to store an answer.
+pub(super) enum WritePermission {
+    /// All tiers. No lease is needed.
+    All,
+    /// All tiers, for an entry that was put and not loaded.
     Put,
-    /// Everywhere, as long as the lease stands.
+    /// All tiers, while the lease is valid.
     Leased(Arc<dyn Permit>),
-    /// In this instance.
-    Here,
-    /// Nowhere.
-    Nowhere,
+    /// Tiers of this instance.
+    Instance,
+    /// No tier.
+    None,
 }
 
-impl Right {
-    /// Whether it is a right to write to this tier.
-    pub(crate) fn is_for(&self, lower: &LowerTier) -> bool {
+impl WritePermission {
+    /// Returns `true` if the permission includes shared tiers, or other tiers.
+    pub(super) const fn includes(&self, shared: bool) -> bool {
         match self {
-            Self::Anywhere | Self::Put | Self::Leased(_) => true,
-            Self::Here => !lower.is_shared(),
-            Self::Nowhere => false,
+            Self::All | Self::Put | Self::Leased(_) => true,
+            Self::Instance => !shared,
+            Self::None => false,
         }
     }
 
-    /// Whether anything may be stored at all.
-    pub(crate) fn stands(&self) -> bool {
+    /// Returns `true` if the answer may be stored in memory.
+    pub(super) fn is_valid(&self) -> bool {
         match self {
-            Self::Anywhere | Self::Put | Self::Here => true,
+            Self::All | Self::Put | Self::Instance => true,
             Self::Leased(permit) => permit.is_held(),
-            Self::Nowhere => false,
+            Self::None => false,
         }
     }
 }
 
-/// What came of it.
-pub(crate) enum Claimed {
-    /// This flight loads, by its [`Right`].
-    Load,
-    Brought(Box<Brought>),
-    /// Those aboard go on without this flight: alone for this reason, or they board again.
-    Back(Option<Why>),
-    /// It was to refresh what another instance refreshes.
+/// Result of the request for a lease.
+pub(super) enum Leased<L> {
+    Load(Permitted<L>),
+    Found(Fill<L>, FoundEntry),
+    /// The callers of this flight start again, or load alone for this reason.
+    Retry(Leading<L>, Option<Why>),
+    /// The flight is a refresh that another instance carries out.
     Needless,
 }
 
-/// What was said to who asked for a lease, and where the log of purges stood before that.
-pub(crate) type Answered = (Result<Lease, TierError>, Position);
-
-/// What a flight has found in the tier that is shared, under which key, by its stamp.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// A variant's; nothing for the primary key.
-    pub(crate) variant: Option<Key>,
-    pub(crate) stamp: Option<u64>,
+/// Decision after one answer or wake-up.
+enum Step {
+    /// Request the lease again.
+    Again,
+    Load(WritePermission),
+    Found(Box<FoundEntry>),
+    Retry(Option<Why>),
+    Needless,
 }
 
-impl<L: Load> Landing<L> {
-    /// Asks for the right to load, or for what another instance has loaded; unless the walk has
-    /// asked already, and was answered.
-    pub(crate) async fn claim(&mut self, mut answered: Option<Answered>) -> Claimed {
-        let engine = self.engine.clone();
-        let primary = self.seat.flight().primary().borrowed();
-        let (Some(joined), Some(above)) = (&engine.joined, engine.lower.shared(primary)) else {
-            return Claimed::Load;
-        };
-        if self.keep.asking == Asking::Alone || self.load.only_looks() {
-            self.right = Right::Here;
-            return Claimed::Load;
-        }
-        let mut left = self.load.lease_wait_max().unwrap_or(joined.wait_max);
-        for _ in 0..ASKS_MAX {
-            if self.seat.is_cut() {
-                return self.leave_to_another();
+/// Answer to a lease request.
+pub(super) struct LeaseAnswer {
+    pub(super) lease: Result<Lease, TierError>,
+    /// Position of the purge log before the request.
+    pub(super) position: Position,
+}
+
+impl<L: Load> Missed<L> {
+    /// Acquires the permission to load, or the entry that another instance has loaded.
+    pub(super) async fn lease(mut self) -> Leased<L> {
+        let step = self.next_step().await;
+        let Self { leading, prior, stale, family, .. } = self;
+        match step {
+            Step::Load(permission) => {
+                Leased::Load(Permitted { leading, permission, prior, stale, family })
             }
-            let (asked, position) = match answered.take() {
-                Some(answered) => answered,
-                None => self.ask(&*joined.leases, above).await,
-            };
-            let claimed = match asked {
-                Err(_) => return self.load_by(Right::Here, LeaseCame::Failed),
-                Ok(Lease::Granted(permit)) => {
-                    self.came(LeaseCame::Granted);
-                    self.right = Right::Leased(permit);
-                    return Claimed::Load;
-                }
-                // Who goes alone wants a load of its own.
-                Ok(Lease::Filled(_)) if self.seat.flight().company == Company::Alone => {
-                    return self.load_by(Right::Here, LeaseCame::Filled);
-                }
-                Ok(Lease::Filled(stored)) => {
-                    self.came(LeaseCame::Filled);
-                    self.take((above, position), Some(*stored)).await
-                }
-                Ok(Lease::Elsewhere(_)) if self.keep.asking == Asking::Once => {
-                    return self.load_by(Right::Here, LeaseCame::Elsewhere);
-                }
-                Ok(Lease::Elsewhere(woken)) => match self.wait(&mut left, woken).await {
-                    None => return self.load_unless_refreshing(Right::Nowhere),
-                    Some(Woken::Filled(stored)) => {
-                        self.take((above, position), stored.map(|stored| *stored)).await
-                    }
-                    Some(Woken::Released(outcome)) => self.released(outcome),
-                    Some(Woken::Again) => None,
-                },
-            };
-            if let Some(claimed) = claimed {
-                return claimed;
+            Step::Found(found) => {
+                let fill = Fill::new(leading, WritePermission::All, family);
+                Leased::Found(fill, FoundEntry { by_instance: true, ..*found })
             }
+            Step::Retry(why) => Leased::Retry(leading, why),
+            Step::Again | Step::Needless => Leased::Needless,
         }
-        self.came(LeaseCame::Overdue);
-        self.load_unless_refreshing(Right::Nowhere)
     }
 
-    async fn ask(&mut self, leases: &dyn Leases, above: usize) -> Answered {
-        // What is read from here on knows of every purge before it.
-        let position = self.engine.log.position();
-        let mut deadline = self.left();
-        let flight = self.seat.flight();
+    async fn next_step(&mut self) -> Step {
+        let engine = self.leading.engine.clone();
+        let shared = engine.lower.shared(self.leading.primary());
+        let (Some(joined), Some(tier_index)) = (&engine.joined, shared) else {
+            return Step::Load(WritePermission::All);
+        };
+        if self.leading.rules.lease_use == LeaseUse::Never || self.leading.load.only_looks() {
+            return Step::Load(WritePermission::Instance);
+        }
+        let mut left = self.leading.load.lease_wait_max().unwrap_or(joined.wait_max);
+        for _ in 0..REQUESTS_MAX {
+            if self.leading.leader.is_purged() {
+                return self.after_purge();
+            }
+            let LeaseAnswer { lease, position } = match self.lease_answer.take() {
+                Some(answer) => answer,
+                None => self.request(&*joined.leases, tier_index).await,
+            };
+            let step = match lease {
+                Err(_) => self.load_for_instance(LeaseEvent::Failed),
+                Ok(Lease::Granted(permit)) => {
+                    self.leading.observe_lease(LeaseEvent::Granted);
+                    Step::Load(WritePermission::Leased(permit))
+                }
+                // This caller wants a load of its own.
+                Ok(Lease::Filled(_)) if self.leading.flight().audience == Audience::Single => {
+                    self.load_for_instance(LeaseEvent::Filled)
+                }
+                Ok(Lease::Filled(stored)) => {
+                    self.leading.observe_lease(LeaseEvent::Filled);
+                    self.take(tier_index, position, Some(*stored)).await
+                }
+                Ok(Lease::Held(_)) if self.leading.rules.lease_use == LeaseUse::Once => {
+                    self.load_for_instance(LeaseEvent::Elsewhere)
+                }
+                Ok(Lease::Held(woken)) => match self.wait(&mut left, woken).await {
+                    None => self.load_unless_refreshing(WritePermission::None),
+                    Some(Woken::Filled(stored)) => {
+                        self.take(tier_index, position, stored.map(|stored| *stored)).await
+                    }
+                    Some(Woken::Released(release)) => self.after_release(release),
+                    Some(Woken::Again) => Step::Again,
+                },
+            };
+            if !matches!(step, Step::Again) {
+                return step;
+            }
+        }
+        self.leading.observe_lease(LeaseEvent::Overdue);
+        self.load_unless_refreshing(WritePermission::None)
+    }
+
+    async fn request(&mut self, leases: &dyn Leases, tier_index: usize) -> LeaseAnswer {
+        // Entries read from here on reflect every purge before this position.
+        let position = self.leading.engine.log.position();
+        let mut deadline = self.time_left();
+        let flight = self.leading.flight();
         let primary = flight.primary().borrowed();
         let entry = self.seen.variant.as_ref().map_or(primary, Key::borrowed);
         let boarded = flight.key().borrowed();
         let claim = Claim { primary, boarded, entry, seen: self.seen.stamp, is_look: false };
-        let asking = || leases.acquire(claim);
-        let asked = self.engine.lower.all()[above].attempt(LEASE, &mut deadline, asking).await;
+        let lower = &self.leading.engine.lower.all()[tier_index];
+        let lease = lower.attempt(LEASE, &mut deadline, || leases.acquire(claim)).await;
         self.deadline = Some(deadline);
-        (asked, position)
+        LeaseAnswer { lease, position }
     }
 
-    /// What is left of the time for tiers.
-    fn left(&mut self) -> Deadline {
-        let budget = || self.engine.lower.walk_budget(self.seat.flight().primary().borrowed());
+    /// Returns the time left for operations of lower tiers.
+    fn time_left(&mut self) -> Deadline {
+        let budget = || self.leading.engine.lower.walk_budget(self.leading.primary());
         self.deadline.take().unwrap_or_else(|| Deadline::within(budget()))
     }
 
-    /// Nothing if it takes too long.
+    /// Waits for the instance that holds the lease. `None` if it takes too long.
     async fn wait(
         &mut self,
         left: &mut Duration,
         woken: BoxFuture<'static, Woken>,
     ) -> Option<Woken> {
-        self.came(LeaseCame::Elsewhere);
-        self.load.delayed();
-        let clock = &self.engine.clock;
+        self.leading.observe_lease(LeaseEvent::Elsewhere);
+        self.leading.load.delayed();
+        let clock = &self.leading.engine.clock;
         let began = clock.exact();
-        let flight = self.seat.flight();
-        flight.wait_elsewhere(true);
+        let flight = self.leading.flight();
+        flight.set_waits_for_instance(true);
         let woken = timeout(*left, AssertUnwindSafe(woken).catch_unwind()).await;
-        flight.wait_elsewhere(false);
+        flight.set_waits_for_instance(false);
         *left = left.saturating_sub(clock.exact().saturating_sub(began));
-        // What another instance took was not the tier's time.
+        // The wait is not part of the tier's time.
         self.deadline = None;
         let woken = woken.ok().map(|woken| woken.unwrap_or(Woken::Again));
-        self.came(match &woken {
-            None => LeaseCame::Overdue,
-            Some(Woken::Filled(_)) => LeaseCame::Woken,
-            Some(Woken::Released(_)) => LeaseCame::Released,
-            Some(Woken::Again) => LeaseCame::Freed,
+        self.leading.observe_lease(match &woken {
+            None => LeaseEvent::Overdue,
+            Some(Woken::Filled(_)) => LeaseEvent::Woken,
+            Some(Woken::Released(_)) => LeaseEvent::Released,
+            Some(Woken::Again) => LeaseEvent::Freed,
         });
         woken
     }
 
-    /// What another instance has filled lands as what a walk has found does. What comes no longer
-    /// is of no use, and asked for again.
+    /// Uses the entry that another instance has written. If it does not satisfy the demand, the
+    /// lease is requested again.
     async fn take(
         &mut self,
-        (above, position): (usize, Position),
+        tier_index: usize,
+        position: Position,
         stored: Option<Stored>,
-    ) -> Option<Claimed> {
-        if !self.seat.flight().walks {
-            // It may be what is being purged just now.
-            return Some(self.load_unless_refreshing(Right::Here));
+    ) -> Step {
+        if !self.leading.flight().may_search_tiers {
+            // The entry may be one that is being purged.
+            return self.load_unless_refreshing(WritePermission::Instance);
         }
-        let engine = self.engine.clone();
-        let sought = self.keep.sought.clone()?;
-        let deadline = self.left();
-        let mut walk = Walk::new((&engine, &self.seat), &self.load, &sought, deadline);
-        walk.resume((self.family.take(), std::mem::take(&mut self.seen)), position);
+        let Some(demand) = self.leading.rules.tiers.clone() else { return Step::Again };
+        let deadline = self.time_left();
+        let mut search = TierSearch::new(&self.leading, &demand, position, deadline);
+        search.resume(self.family.take(), std::mem::take(&mut self.seen));
         let candidate = match stored {
-            Some(stored) => walk.taken(above, stored).await,
-            None => walk.look_in(above).await,
+            Some(stored) => search.use_record(tier_index, stored).await,
+            None => search.lookup_in(tier_index).await,
         };
-        let mut claimed = None;
+        let mut step = Step::Again;
         let mut never_fresh = false;
         if let Some(candidate) = candidate {
-            if walk.is_served(&candidate) {
-                claimed = walk.begin(candidate).await.map(Box::new).map(Claimed::Brought);
+            if search.is_served(&candidate) {
+                if let Some(found) = search.begin(candidate).await {
+                    step = Step::Found(Box::new(found));
+                }
             } else {
                 never_fresh = is_never_fresh(&candidate.meta);
-                if let Some(Walked::Stale(entry, depth)) = walk.collect(candidate).await {
-                    self.stale = Some((entry, depth));
-                }
+                self.stale = search.collect(candidate).await.or(self.stale.take());
             }
         }
-        let Ended { family, seen, answered: _, deadline } = walk.ended();
+        let SearchState { family, seen, lease_answer: _, deadline } = search.into_state();
         (self.family, self.seen, self.deadline) = (family, seen, deadline);
         if never_fresh {
-            // As when it lands here: nobody should wait for another's validation.
-            self.keep_stale();
-            self.mark((Marked::Unfresh, engine.clock.now()), UNFRESH_REMEMBER);
-            return Some(self.all_go_alone(Why::PassMarked));
+            // As with such an answer of the origin: no request waits for another's validation.
+            self.leading.keep_stale(self.stale.as_ref());
+            self.leading.mark(Marked::Unfresh, UNFRESH_REMEMBER);
+            return self.load_alone(Why::PassMarked);
         }
-        claimed
+        step
     }
 
-    fn released(&mut self, outcome: Outcome) -> Option<Claimed> {
-        match outcome {
-            Outcome::Pass { remember, credentials } if credentials == self.keep.credentials => {
+    fn after_release(&self, release: Release) -> Step {
+        let rules = &self.leading.rules;
+        match release {
+            Release::Pass { remember, credentials } if credentials == rules.credentials => {
                 let why = if remember.is_zero() { Why::NotShareable } else { Why::PassMarked };
-                self.mark((Marked::Private, self.engine.clock.now()), remember);
-                Some(self.all_go_alone(why))
+                self.leading.mark(Marked::Private, remember);
+                self.load_alone(why)
             }
-            Outcome::Failed => Some(self.load_unless_refreshing(Right::Here)),
-            Outcome::Vary(vary) => {
-                self.learn(&vary);
-                Some(Claimed::Back(None))
+            Release::Failed => self.load_unless_refreshing(WritePermission::Instance),
+            Release::Vary(vary) => {
+                self.announce_variants(&vary);
+                Step::Retry(None)
             }
-            Outcome::Pass { .. } | Outcome::Abandoned => None,
+            Release::Pass { .. } | Release::Abandoned => Step::Again,
         }
     }
 
-    /// Who looks from here on boards its own variant.
-    fn learn(&self, vary: &Vary) {
-        let primary = self.seat.flight().primary().borrowed();
-        self.seat.unless_cut(|| {
-            self.engine.memory.announce(primary, (vary, Presence::Present));
+    /// Lets later requests join flights of their own variants.
+    fn announce_variants(&self, vary: &Vary) {
+        let Leading { engine, leader, .. } = &self.leading;
+        leader.unless_purged(|| {
+            engine.memory.announce(self.leading.primary(), vary, Presence::Present);
         });
     }
 
-    fn all_go_alone(&self, why: Why) -> Claimed {
-        self.seat.land(Landed::Private);
-        Claimed::Back(Some(why))
+    fn load_alone(&self, why: Why) -> Step {
+        self.leading.leader.announce(FlightResult::Private);
+        Step::Retry(Some(why))
     }
 
-    /// A purge came before it has departed: who boards anew may store what comes.
-    fn leave_to_another(&mut self) -> Claimed {
-        match self.seat.flight().company {
-            Company::Shared => Claimed::Back(None),
-            Company::Alone => {
-                self.right = Right::Nowhere;
-                Claimed::Load
-            }
+    /// Decides after a purge that came before the load: a new flight may store its answer.
+    fn after_purge(&self) -> Step {
+        match self.leading.flight().audience {
+            Audience::Shared => Step::Retry(None),
+            Audience::Single => Step::Load(WritePermission::None),
         }
     }
 
-    /// A refresh is left to the instance that has it in hand.
-    fn load_unless_refreshing(&mut self, right: Right) -> Claimed {
-        let purpose = self.keep.sought.as_ref().map(|sought| sought.purpose);
-        self.right = right;
-        if purpose == Some(Purpose::Refresh) { Claimed::Needless } else { Claimed::Load }
+    /// Loads, unless the flight is a refresh that another instance carries out.
+    fn load_unless_refreshing(&self, permission: WritePermission) -> Step {
+        let purpose = self.leading.rules.tiers.as_ref().map(|tiers| tiers.purpose);
+        if purpose == Some(Purpose::Refresh) { Step::Needless } else { Step::Load(permission) }
     }
 
-    fn load_by(&mut self, right: Right, came: LeaseCame) -> Claimed {
-        self.came(came);
-        self.right = right;
-        Claimed::Load
-    }
-
-    pub(crate) fn came(&self, came: LeaseCame) {
-        let key = self.seat.flight().key().borrowed();
-        self.engine.observer.observe(Event::Lease { key, came });
-    }
-
-    /// Gives the lease back, if there is one that no tier has given back yet.
-    pub(crate) async fn give_back(&self, outcome: Outcome) {
-        if let Right::Leased(permit) = &self.right
-            && self.seat.flight().give_back()
-        {
-            permit.release(outcome).await;
-        }
-    }
-
-    /// What the lease is for from here on: a leader that has boarded by the primary key learns of
-    /// its variant from the answer. The instances that wait learn of the variants.
-    pub(crate) async fn narrow(&self, vary: &Vary, selection: KeyRef<'_>) {
-        let Right::Leased(permit) = &self.right else { return };
-        if !permit.narrow(selection, vary).await {
-            self.came(LeaseCame::Withdrawn);
-        }
+    fn load_for_instance(&self, event: LeaseEvent) -> Step {
+        self.leading.observe_lease(event);
+        Step::Load(WritePermission::Instance)
     }
 }
 
-/// Whether an answer was stale as soon as it came.
+/// Returns `true` if an answer was stale from its start.
 fn is_never_fresh(meta: &Meta) -> bool {
     !suits(meta, PurgeState::Valid, &Demand::default(), meta.departed)
 }

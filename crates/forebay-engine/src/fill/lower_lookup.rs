@@ -1,12 +1,12 @@
-//! The walk down the lower tiers, from the uppermost on, before an origin is asked.
+//! Lookup in the lower tiers, from top to bottom, before an origin is asked.
 //!
-//! It ends at the first entry that may be served for the demand; that one lands as an answer of
-//! the origin would. Of entries that may not be, the youngest serves as what the origin is asked
-//! about. All steps share one deadline, and whatever fails is a miss.
+//! The search ends at the first entry that satisfies the demand; it fills memory as an answer of the
+//! origin would. The youngest of the other entries is used for a conditional request. All steps
+//! share one deadline, and a failure counts as a miss.
 //!
-//! Where a flight may load, the look into the tier that is shared asks for the lease as well, if
-//! that is the better way ([`outlook`](crate::tiers::lease_strategy)): then it is answered or loads after
-//! one exchange.
+//! If the flight may load, the lookup in the shared tier may also request the lease
+//! ([`lease_strategy`](crate::tiers::lease_strategy)): then one exchange returns an entry or the
+//! permission to load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use forebay_core::{
 };
 use futures_util::StreamExt;
 
+use super::Leading;
+use super::cluster_lease::{LeaseAnswer, LeaseUse};
 use crate::engine::Engine;
 use crate::entry::body::gather::{Gathered, exact, gather_begun};
 use crate::entry::body::{Body, Parts, PieceStream, bounded};
 use crate::entry::select::selected;
 use crate::entry::{Entry, Head};
-use crate::fill::cluster_lease::{Answered, Seen};
-use crate::flight::Seat;
 use crate::flight::load::{Load, LoadError};
 use crate::runtime::event::Event;
 use crate::tiers::error::TierError;
@@ -32,347 +32,393 @@ use crate::tiers::lease::{Claim, Lease, Leases};
 use crate::tiers::lower::{Deadline, LowerTier};
 use crate::tiers::tier::{Stored, TierErrors};
 
-/// How large a stale entry may be at least that is held while its origin is asked about it,
-/// however little memory keeps. As many are held as there are loads.
-const ASKED_ABOUT_MAX: u64 = 1 << 20;
+/// Minimum size up to which a stale entry is read for a conditional request, even if memory keeps
+/// less. There are as many as loads.
+const VALIDATED_MAX: u64 = 1 << 20;
 
-/// How much younger than what is at hand an entry has to be. The age of one and the same entry
-/// differs by a few milliseconds each time it is read back.
-pub(crate) const YOUNGER_MIN: Duration = Duration::from_secs(1);
+/// Minimum age difference of a newer entry. The age of one entry differs by a few milliseconds each
+/// time it is read.
+pub(super) const YOUNGER_MIN: Duration = Duration::from_secs(1);
 
-/// Whether somebody waits for the answer, or it is refreshed behind one.
+/// Purpose of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Answer,
+    /// A refresh in the background.
     Refresh,
 }
 
-/// What a walk is for.
+/// Requirements for entries of lower tiers.
 #[derive(Clone, Debug)]
-pub(crate) struct Sought {
+pub(crate) struct TierDemand {
     pub(crate) demand: Demand,
     pub(crate) purpose: Purpose,
 }
 
-/// What a walk came back with.
-pub(crate) enum Walked {
-    Found(Box<Brought>),
-    /// An entry to ask the origin about.
-    Stale(Arc<Entry>, Depth),
+/// Result of a search.
+pub(super) enum Search {
+    Found(Box<FoundEntry>),
+    /// An entry for a conditional request.
+    Stale(StaleEntry),
     Nothing,
-    /// Nothing, and a tier has failed for a door that is strict about it.
+    /// No entry, and a tier has failed for a caller that demands strict tier errors.
     Failed(LoadError),
 }
 
-/// What the selecting fields of a key are, and the generation of its variants.
-pub(crate) type Family = (Vary, u64);
+/// Selecting fields of a key, and the generation of its variants.
+#[derive(Clone, Debug)]
+pub(super) struct Family {
+    pub(super) vary: Vary,
+    pub(super) generation: u64,
+}
 
-/// What a walk has learned beside entries.
+/// Stale entry of a lower tier.
+pub(super) struct StaleEntry {
+    pub(super) entry: Arc<Entry>,
+    pub(super) position: TierPosition,
+}
+
+/// Record of the shared tier that a flight has found unusable.
 #[derive(Default)]
-pub(crate) struct Ended {
-    pub(crate) family: Option<Family>,
-    pub(crate) seen: Seen,
-    /// What was said to its asking for a lease.
-    pub(crate) answered: Option<Answered>,
-    /// What is left of the time that all looks into tiers have.
-    pub(crate) deadline: Option<Deadline>,
+pub(super) struct SeenInShared {
+    /// Key of the variant. `None` for the primary key.
+    pub(super) variant: Option<Key>,
+    pub(super) stamp: Option<u64>,
 }
 
-/// An entry that may be served.
-pub(crate) struct Brought {
-    pub(crate) meta: Meta,
-    pub(crate) softened: bool,
-    pub(crate) head: Head,
-    pub(crate) body: BroughtBody,
-    pub(crate) depth: Depth,
+/// Facts that a search has found besides entries.
+#[derive(Default)]
+pub(super) struct SearchState {
+    pub(super) family: Option<Family>,
+    pub(super) seen: SeenInShared,
+    /// Answer to the lease request of the lookup, if it made one.
+    pub(super) lease_answer: Option<LeaseAnswer>,
+    /// Time left for operations of lower tiers.
+    pub(super) deadline: Option<Deadline>,
 }
 
-/// Its body.
-pub(crate) enum BroughtBody {
+/// Entry of a lower tier that satisfies the demand.
+pub(super) struct FoundEntry {
+    pub(super) meta: Meta,
+    pub(super) softened: bool,
+    pub(super) head: Head,
+    pub(super) body: FoundBody,
+    pub(super) position: TierPosition,
+    /// `true` if another instance filled the tier while this one waited for it.
+    pub(super) by_instance: bool,
+}
+
+/// Body of such an entry.
+pub(super) enum FoundBody {
     Gathered(Gathered),
-    /// Too large for memory, or wanted in part only: it stays in its tier.
-    Below(Arc<dyn Parts>),
+    /// Body that stays in its tier: it is too large for memory, or only a part is requested.
+    InTier(Arc<dyn Parts>),
 }
 
-/// Where it was found.
+/// Place of an entry in the lower tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Depth {
-    /// How many lower tiers stand above the one where it was found.
-    pub(crate) above: usize,
-    /// The generation of its family there, if it is a variant.
-    pub(crate) generation: Option<u64>,
+pub(super) struct TierPosition {
+    /// Number of lower tiers above.
+    pub(super) tier_index: usize,
+    /// Generation of the entry's family in that tier. `None` if the entry has no variants.
+    pub(super) generation: Option<u64>,
 }
 
-/// The time that an entry was made for.
+/// Creation and end of freshness of an entry.
 #[derive(Clone, Copy)]
-struct Span {
+struct Lifespan {
     born: Timestamp,
     end: Timestamp,
 }
 
-impl Span {
+impl Lifespan {
     fn of(meta: &Meta) -> Self {
         Self { born: meta.born, end: meta.born.plus(meta.lifetime().fresh) }
     }
 
-    /// What is suspect or was made stale gives way to what is as old, and neither; but not to what
-    /// is only believed for longer.
-    fn of_prior(prior: &Entry, standing: PurgeState) -> Self {
-        if standing == PurgeState::Valid {
+    /// Lifespan of the entry in memory. An unverified or soft-purged entry is replaced by a valid
+    /// one of the same age, but not by one that is only fresh for longer.
+    fn of_prior(prior: &Entry, state: PurgeState) -> Self {
+        if state == PurgeState::Valid {
             return Self::of(&prior.meta);
         }
         let end = Timestamp::from_millis(i64::MAX);
         Self { born: prior.meta.born.minus(YOUNGER_MIN).minus(YOUNGER_MIN), end }
     }
 
-    /// Whether it is younger, or the same and believed for longer: a tier may keep for an hour
-    /// what the one above it asks about every minute.
-    fn is_news_to(self, known: Self) -> bool {
+    /// Returns `true` if an entry is younger, or the same and fresh for longer: a tier may keep for
+    /// an hour an entry that the tier above revalidates every minute.
+    fn is_newer_than(self, known: Self) -> bool {
         self.born.since(known.born) >= YOUNGER_MIN || self.end.since(known.end) >= YOUNGER_MIN
     }
 }
 
-/// One walk.
-pub(crate) struct Walk<'a, L> {
+/// Searches the lower tiers for a flight. `prior` is the entry of memory.
+pub(super) async fn search<L: Load>(
+    leading: &Leading<L>,
+    demand: &TierDemand,
+    prior: Option<&Entry>,
+) -> (SearchState, Search) {
+    let Leading { engine, leader, rules, load, .. } = leading;
+    if let Some(joined) = &engine.joined {
+        // Other instances may have purged entries of this one before its process started.
+        joined.first_report(engine.clock.now()).await;
+        if leader.is_purged() {
+            return (SearchState::default(), Search::Nothing);
+        }
+    }
+    let deadline = Deadline::within(engine.lower.walk_budget(leading.primary()));
+    let mut search = TierSearch::new(leading, demand, leading.flight().position, deadline);
+    if rules.lease_use != LeaseUse::Never && !load.only_looks() && !load.reads_together() {
+        search.leases = engine.joined.as_ref().map(|joined| &*joined.leases);
+    }
+    let found = search.run(prior).await;
+    (search.into_state(), found)
+}
+
+/// One search.
+pub(super) struct TierSearch<'a, L> {
+    leading: &'a Leading<L>,
     engine: &'a Engine,
-    seat: &'a Seat,
-    load: &'a L,
-    sought: &'a Sought,
+    demand: &'a TierDemand,
     deadline: Deadline,
-    /// Whom its looks ask for leases.
+    /// Source of leases, if lookups may request them.
     leases: Option<&'a dyn Leases>,
-    /// The uppermost family of variants there is. Memory learns of it when this flight lands and
-    /// not before: who came in between would board under another key, and load once more.
+    /// Uppermost family of variants. Memory learns of it when this flight ends: a request in between
+    /// would join another flight, and load once more.
     family: Option<Family>,
-    /// What the tier that is shared had, if it was asked.
-    seen: Seen,
-    /// What was said to it when it asked for a lease, which it does once.
-    answered: Option<Answered>,
-    /// Where the log of purges stood before anything was read.
+    seen: SeenInShared,
+    lease_answer: Option<LeaseAnswer>,
+    /// Position of the purge log before anything was read.
     position: Position,
-    /// Up to where the tiers of this instance alone had carried it out by then.
+    /// Position up to which the tiers of this instance had applied purges by then.
     carried_out: Position,
-    /// What the uppermost tier has failed by that has failed.
+    /// Failure of the uppermost tier that has failed.
     failure: Option<LoadError>,
 }
 
-/// An entry as a tier has it, its body not read yet.
-pub(crate) struct Candidate {
-    pub(crate) meta: Meta,
-    /// Whether a purge has made it stale that this instance's own record does not tell of.
+/// Entry of a tier, its body not read yet.
+pub(super) struct Candidate {
+    pub(super) meta: Meta,
+    /// `true` if a purge has made the entry stale that is not in the log of this instance.
     softened: bool,
     head: Head,
     body: PieceStream,
     parts: Option<Arc<dyn Parts>>,
-    depth: Depth,
+    position: TierPosition,
 }
 
-impl<'a, L: Load> Walk<'a, L> {
-    pub(crate) fn new(
-        (engine, seat): (&'a Engine, &'a Seat),
-        load: &'a L,
-        sought: &'a Sought,
+impl<'a, L: Load> TierSearch<'a, L> {
+    /// Creates a search for entries that are read from this position of the purge log on.
+    pub(super) fn new(
+        leading: &'a Leading<L>,
+        demand: &'a TierDemand,
+        position: Position,
         deadline: Deadline,
     ) -> Self {
         Self {
-            engine,
-            seat,
-            load,
-            sought,
+            leading,
+            engine: &leading.engine,
+            demand,
             deadline,
             leases: None,
             family: None,
-            seen: Seen::default(),
-            answered: None,
-            position: seat.flight().position,
-            carried_out: engine.log.progress.carried_out_up_to(),
+            seen: SeenInShared::default(),
+            lease_answer: None,
+            position,
+            carried_out: leading.engine.log.progress.carried_out_up_to(),
             failure: None,
         }
     }
 
-    /// The same for a flight that may load: it asks for the lease, too.
-    pub(crate) fn asking(self, leases: Option<&'a dyn Leases>) -> Self {
-        Self { leases, ..self }
+    /// Continues after an earlier search of the flight.
+    pub(super) fn resume(&mut self, family: Option<Family>, seen: SeenInShared) {
+        (self.family, self.seen) = (family, seen);
     }
 
-    /// Goes on where another walk of the flight has ended, with what is read from this position
-    /// on.
-    pub(crate) fn resume(&mut self, (family, seen): (Option<Family>, Seen), position: Position) {
-        (self.family, self.seen, self.position) = (family, seen, position);
+    pub(super) fn into_state(self) -> SearchState {
+        let Self { family, seen, lease_answer, deadline, .. } = self;
+        SearchState { family, seen, lease_answer, deadline: Some(deadline) }
     }
 
-    pub(crate) fn ended(self) -> Ended {
-        let Self { family, seen, answered, deadline, .. } = self;
-        Ended { family, seen, answered, deadline: Some(deadline) }
-    }
-
-    /// Walks down. `prior` is what memory has: only what is younger is of interest. If it is
-    /// suspect or was made stale, it is enough that what is found is as young, and neither.
-    pub(crate) async fn down(mut self, prior: Option<&Entry>) -> (Walked, Ended) {
-        let standing = |prior| self.engine.log.state_of(self.primary(), prior);
-        let standing = prior.map_or(PurgeState::Valid, standing);
-        let walked = self.walk(prior, standing).await;
-        if standing == PurgeState::Unverified {
-            let found = matches!(walked, Walked::Found(_));
-            self.engine.observer.observe(Event::SuspectChecked(self.primary(), found));
+    /// Searches all tiers for an entry that is younger than the one in memory, or valid instead of
+    /// unverified or soft-purged.
+    async fn run(&mut self, prior: Option<&Entry>) -> Search {
+        let state_of = |prior| self.engine.log.state_of(self.primary(), prior);
+        let state = prior.map_or(PurgeState::Valid, state_of);
+        let found = self.search_tiers(prior, state).await;
+        if state == PurgeState::Unverified {
+            let is_found = matches!(found, Search::Found(_));
+            self.engine.observer.observe(Event::UnverifiedChecked(self.primary(), is_found));
         }
-        // A refresh is behind somebody's answer: nobody is there to be told.
-        let is_strict =
-            self.sought.purpose == Purpose::Answer && self.load.tier_errors() == TierErrors::Strict;
+        // No caller waits for a refresh.
+        let is_strict = self.demand.purpose == Purpose::Answer
+            && self.leading.load.tier_errors() == TierErrors::Strict;
         let failure = self.failure.take().filter(|_| is_strict);
-        match (walked, failure) {
-            (Walked::Nothing | Walked::Stale(..), Some(failure)) => {
-                (Walked::Failed(failure), self.ended())
-            }
-            (walked, _) => (walked, self.ended()),
+        match (found, failure) {
+            (Search::Nothing | Search::Stale(_), Some(failure)) => Search::Failed(failure),
+            (found, _) => found,
         }
     }
 
-    async fn walk(&mut self, prior: Option<&Entry>, standing: PurgeState) -> Walked {
+    async fn search_tiers(&mut self, prior: Option<&Entry>, state: PurgeState) -> Search {
         let mut best = None;
-        let mut known = prior.map(|prior| Span::of_prior(prior, standing));
-        for above in 0..self.engine.lower.all().len() {
+        let mut known = prior.map(|prior| Lifespan::of_prior(prior, state));
+        for tier_index in 0..self.engine.lower.all().len() {
             if self.deadline.is_over() {
                 break;
             }
-            if !self.lower(above).tier.takes(self.primary()) {
+            if !self.lower(tier_index).tier.takes(self.primary()) {
                 continue;
             }
-            let Some(candidate) = self.look_in(above).await else { continue };
-            let span = Span::of(&candidate.meta);
-            if known.is_some_and(|known| !span.is_news_to(known)) {
+            let Some(candidate) = self.lookup_in(tier_index).await else { continue };
+            let lifespan = Lifespan::of(&candidate.meta);
+            if known.is_some_and(|known| !lifespan.is_newer_than(known)) {
                 continue;
             }
             if !self.is_served(&candidate) {
-                known = Some(span);
+                known = Some(lifespan);
                 best = Some(candidate);
-            } else if let Some(brought) = self.begin(candidate).await {
-                return Walked::Found(Box::new(brought));
+            } else if let Some(found) = self.begin(candidate).await {
+                return Search::Found(Box::new(found));
             }
         }
-        match best {
-            Some(candidate) => self.collect(candidate).await.unwrap_or(Walked::Nothing),
-            None => Walked::Nothing,
-        }
+        let stale = match best {
+            Some(candidate) => self.collect(candidate).await,
+            None => None,
+        };
+        stale.map_or(Search::Nothing, Search::Stale)
     }
 
-    fn lower(&self, above: usize) -> &'a LowerTier {
-        &self.engine.lower.all()[above]
+    fn lower(&self, tier_index: usize) -> &'a LowerTier {
+        &self.engine.lower.all()[tier_index]
     }
 
     fn primary(&self) -> KeyRef<'a> {
-        self.seat.flight().primary().borrowed()
+        self.leading.primary()
     }
 
-    /// The entry that this request selects in one tier, unless it was purged.
-    pub(crate) async fn look_in(&mut self, above: usize) -> Option<Candidate> {
-        let lower = self.lower(above);
+    /// Returns the entry that the request selects in one tier, unless it was purged.
+    pub(super) async fn lookup_in(&mut self, tier_index: usize) -> Option<Candidate> {
+        let lower = self.lower(tier_index);
         let primary = self.primary();
         if !lower.is_clear(primary, &mut self.deadline).await {
-            self.goes_without(lower, &TierError::Bypassed);
-            let owed = TierError::failed("what was purged could not be removed yet");
+            self.skip_lease(lower, &TierError::Bypassed);
+            let owed = TierError::failed("a purged entry could not be removed yet");
             return self.note(lower, Err(owed));
         }
-        let record = self.open((lower, above), primary).await?;
-        self.seen_in(lower, None, Some(record.stamp));
+        let record = self.open(tier_index, primary).await?;
+        self.note_seen(lower, None, Some(record.stamp));
         let Some(vary) = record.meta.vary().cloned() else {
-            return self.candidate(record, Depth { above, generation: None });
+            return self.candidate(record, TierPosition { tier_index, generation: None });
         };
         let generation = generation_of(&record)?;
-        self.family.get_or_insert_with(|| (vary.clone(), generation));
-        let record = self.open_variant((lower, above), (&vary, generation)).await?;
-        self.candidate(record, Depth { above, generation: Some(generation) })
+        self.family.get_or_insert_with(|| Family { vary: vary.clone(), generation });
+        let record = self.open_variant(tier_index, &vary, generation).await?;
+        self.candidate(record, TierPosition { tier_index, generation: Some(generation) })
     }
 
-    /// What somebody else has read where this flight has looked last, in the tier that is shared.
-    pub(crate) async fn taken(&mut self, above: usize, record: Stored) -> Option<Candidate> {
-        let is_of = |(vary, _): &Family| record.meta.vary() == Some(vary);
+    /// Uses a record that another instance has written or read at the place of the last lookup in
+    /// the shared tier.
+    pub(super) async fn use_record(
+        &mut self,
+        tier_index: usize,
+        record: Stored,
+    ) -> Option<Candidate> {
+        let is_of = |family: &Family| record.meta.vary() == Some(&family.vary);
         let generation = match (&self.seen.variant, &self.family) {
-            (Some(_), Some(family)) if is_of(family) => Some(family.1),
+            (Some(_), Some(family)) if is_of(family) => Some(family.generation),
             (None, _) if record.meta.vary().is_none() => None,
-            // It only leads to the entry, or to another one.
-            _ => return self.look_in(above).await,
+            // The record only leads to the entry, or to another one.
+            _ => return self.lookup_in(tier_index).await,
         };
         self.seen.stamp = Some(record.stamp);
-        self.candidate(record, Depth { above, generation })
+        self.candidate(record, TierPosition { tier_index, generation })
     }
 
-    fn seen_in(&mut self, lower: &LowerTier, variant: Option<Key>, stamp: Option<u64>) {
+    fn note_seen(&mut self, lower: &LowerTier, variant: Option<Key>, stamp: Option<u64>) {
         if lower.is_shared() {
-            self.seen = Seen { variant, stamp };
+            self.seen = SeenInShared { variant, stamp };
         }
     }
 
     async fn open_variant(
         &mut self,
-        lower: (&LowerTier, usize),
-        (vary, generation): (&Vary, u64),
+        tier_index: usize,
+        vary: &Vary,
+        generation: u64,
     ) -> Option<Stored> {
-        let key: Key =
-            key::variant(self.primary(), generation, selected(vary, self.load)).borrowed().to_key();
-        self.seen_in(lower.0, Some(key.clone()), None);
-        let record = self.open(lower, key.borrowed()).await?;
-        self.seen_in(lower.0, Some(key), Some(record.stamp));
+        let fields = selected(vary, &self.leading.load);
+        let key: Key = key::variant(self.primary(), generation, fields).borrowed().to_key();
+        let lower = self.lower(tier_index);
+        self.note_seen(lower, Some(key.clone()), None);
+        let record = self.open(tier_index, key.borrowed()).await?;
+        self.note_seen(lower, Some(key), Some(record.stamp));
         (record.meta.vary() == Some(vary)).then_some(record)
     }
 
-    async fn open(
-        &mut self,
-        (lower, above): (&LowerTier, usize),
-        key: KeyRef<'_>,
-    ) -> Option<Stored> {
-        if let Some(looked) = self.look(lower, key).await {
-            return looked;
+    async fn open(&mut self, tier_index: usize, key: KeyRef<'_>) -> Option<Stored> {
+        let lower = self.lower(tier_index);
+        if let Some(record) = self.open_or_lease(lower, key).await {
+            return record;
         }
-        let open = || self.load.open(&lower.tier, above, key);
+        let open = || self.leading.load.open(&lower.tier, tier_index, key);
         let opened = lower.look(&mut self.deadline, open).await;
         if let Err(failure) = &opened {
-            self.goes_without(lower, failure);
+            self.skip_lease(lower, failure);
         }
         self.note(lower, opened)?
     }
 
-    /// What stands there, or nothing and an answer about the lease. Nothing at all where this is
-    /// not the way to ask, or nobody answers: then it can still be read.
-    async fn look(&mut self, lower: &LowerTier, key: KeyRef<'_>) -> Option<Option<Stored>> {
-        let is_way = lower.is_shared() && self.answered.is_none() && lower.is_asked_for_leases();
+    /// Requests the record and the lease in one exchange. `Some(None)`: there is no record, and the
+    /// answer about the lease is noted. `None`: this is not the way to ask, or the request failed;
+    /// then the record can still be read.
+    async fn open_or_lease(
+        &mut self,
+        lower: &LowerTier,
+        key: KeyRef<'_>,
+    ) -> Option<Option<Stored>> {
+        let is_way =
+            lower.is_shared() && self.lease_answer.is_none() && lower.is_asked_for_leases();
         let leases = self.leases.filter(|_| is_way)?;
-        let flight = self.seat.flight();
+        let flight = self.leading.flight();
         let (primary, boarded) = (flight.primary().borrowed(), flight.key().borrowed());
         let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true };
         let position = self.engine.log.position();
-        let looking = || leases.acquire(claim);
-        match lower.look(&mut self.deadline, looking).await {
+        let asking = || leases.acquire(claim);
+        match lower.look(&mut self.deadline, asking).await {
             Ok(Lease::Filled(stored)) => Some(Some(*stored)),
             Err(error @ (TierError::TimedOut | TierError::Bypassed)) => {
-                self.goes_without(lower, &error);
+                self.skip_lease(lower, &error);
                 Some(self.note(lower, Err(error)))
             }
             Err(error) => {
-                self.goes_without(lower, &error);
+                self.skip_lease(lower, &error);
                 None
             }
             lease => {
-                self.answered = Some((lease, position));
+                self.lease_answer = Some(LeaseAnswer { lease, position });
                 Some(None)
             }
         }
     }
 
-    /// Who could not look into what is shared asks for no lease there: it would wait once more.
-    fn goes_without(&mut self, lower: &LowerTier, failure: &TierError) {
+    /// Notes a failed lookup in the shared tier as the answer about the lease: a request for the
+    /// lease would wait once more.
+    fn skip_lease(&mut self, lower: &LowerTier, failure: &TierError) {
         let counts = lower.is_shared() && !matches!(failure, TierError::TooLarge);
-        if counts && self.answered.is_none() {
-            self.answered = Some((Err(failure.clone()), self.position));
+        if counts && self.lease_answer.is_none() {
+            let lease = Err(failure.clone());
+            self.lease_answer = Some(LeaseAnswer { lease, position: self.position });
         }
     }
 
-    /// What an operation brought; what it failed by is remembered.
+    /// Returns the result of an operation, and notes a failure.
     fn note<T>(&mut self, lower: &LowerTier, result: Result<T, TierError>) -> Option<T> {
         let failed = |error| LoadError::Tier(lower.name(), error);
         match result {
-            Ok(brought) => return Some(brought),
-            // It has the entry, and it is no failure that nobody here has room for it.
+            Ok(result) => return Some(result),
+            // The tier has the entry; it is too large for this caller. That is no failure.
             Err(TierError::TooLarge) => {}
             Err(error) => {
                 self.failure.get_or_insert_with(|| failed(error));
@@ -381,103 +427,107 @@ impl<'a, L: Load> Walk<'a, L> {
         None
     }
 
-    /// A tier that is shared knows what was purged, and one that carries purges out knows of those
-    /// that have come there. Others do not, nor when: so their entries count as older than every
-    /// purge. Only what none has reached is as good as loaded just now.
-    fn candidate(&self, record: Stored, depth: Depth) -> Option<Candidate> {
+    /// Checks a record for purges. A shared tier knows all purges, and a tier that applies purges
+    /// knows those that reached it. An entry of another tier counts as older than every purge. Only
+    /// an entry that no purge has affected counts as loaded now.
+    fn candidate(&self, record: Stored, position: TierPosition) -> Option<Candidate> {
         let Stored { mut meta, head, body, vetted, stamp: _, parts, suspect } = record;
-        let carries_out = self.engine.lower.carries_out_purges(depth.above);
+        let log = &self.engine.log;
+        let carries_out = self.engine.lower.carries_out_purges(position.tier_index);
         meta.position = if carries_out { self.carried_out } else { Position::default() };
         let joined = self.engine.joined.as_ref();
         let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
-        let knows = vetted.filter(|_| !is_behind);
-        let standing = knows.unwrap_or_else(|| self.unvetted(&meta, suspect));
-        match standing {
-            // What will be suspect in a while must not become new by being brought up before.
-            PurgeState::Valid if knows.is_none() && self.engine.log.doubts_time(meta.departed) => {}
+        let known = vetted.filter(|_| !is_behind);
+        let state = known.unwrap_or_else(|| self.state_of(&meta, suspect));
+        match state {
+            // An entry that is going to be unverified must not count as new in memory.
+            PurgeState::Valid if known.is_none() && log.doubts_time(meta.departed) => {}
             PurgeState::Valid => meta.position = self.position,
-            PurgeState::SoftPurged if knows.is_some() => meta.position = self.position,
+            PurgeState::SoftPurged if known.is_some() => meta.position = self.position,
             PurgeState::SoftPurged => {}
             PurgeState::Unverified | PurgeState::Removed => return None,
         }
-        let softened = standing == PurgeState::SoftPurged;
-        Some(Candidate { meta, softened, head: self.load.revive(head)?, body, parts, depth })
+        let softened = state == PurgeState::SoftPurged;
+        let head = self.leading.load.revive(head)?;
+        Some(Candidate { meta, softened, head, body, parts, position })
     }
 
-    fn unvetted(&self, meta: &Meta, was_suspect: bool) -> PurgeState {
-        let standing = self.engine.log.recorded_state(self.primary(), meta);
-        let suspect = (was_suspect && self.engine.joined.is_some())
-            || self.engine.log.is_unverified_at(meta.departed, self.engine.clock.now());
-        if suspect { standing.max(PurgeState::Unverified) } else { standing }
+    /// Returns the effect of purges on an entry of a tier that does not know them.
+    fn state_of(&self, meta: &Meta, was_unverified: bool) -> PurgeState {
+        let log = &self.engine.log;
+        let recorded = log.recorded_state(self.primary(), meta);
+        let is_unverified = (was_unverified && self.engine.joined.is_some())
+            || log.is_unverified_at(meta.departed, self.engine.clock.now());
+        if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }
     }
 
-    pub(crate) fn is_served(&self, candidate: &Candidate) -> bool {
+    /// Returns `true` if an entry satisfies the demand.
+    pub(super) fn is_served(&self, candidate: &Candidate) -> bool {
         let Candidate { meta, softened, .. } = candidate;
         let unpurged = if *softened { PurgeState::SoftPurged } else { PurgeState::Valid };
-        let standing = self.engine.log.recorded_state(self.primary(), meta).max(unpurged);
+        let state = self.engine.log.recorded_state(self.primary(), meta).max(unpurged);
         let now = self.engine.clock.now();
-        match judge(meta, &self.sought.demand, standing, now, &mut NoDice) {
+        match judge(meta, &self.demand.demand, state, now, &mut NoDice) {
             Verdict::Serve => true,
-            // It lands, and whoever looks next finds it in memory and refreshes it.
-            Verdict::ServeThenRefresh(_) => self.sought.purpose == Purpose::Answer,
+            // The next request finds it in memory and refreshes it.
+            Verdict::ServeThenRefresh(_) => self.demand.purpose == Purpose::Answer,
             Verdict::Load { .. } => false,
         }
     }
 
-    /// Waits for the beginning of its body: until then there are other places to have it from.
-    pub(crate) async fn begin(&mut self, candidate: Candidate) -> Option<Brought> {
-        let parts = self.left_below(&candidate);
-        let Candidate { meta, softened, head, body, depth, .. } = candidate;
+    /// Reads the beginning of an entry's body: until then the entry can be had from elsewhere.
+    pub(super) async fn begin(&mut self, candidate: Candidate) -> Option<FoundEntry> {
+        let parts = self.parts_in_tier(&candidate);
+        let Candidate { meta, softened, head, body, position, .. } = candidate;
+        let found =
+            |body| Some(FoundEntry { meta, softened, head, body, position, by_instance: false });
         if let Some(parts) = parts.clone().filter(|_| self.wants_part()) {
-            let body = BroughtBody::Below(parts);
-            return Some(Brought { meta, softened, head, body, depth });
+            return found(FoundBody::InTier(parts));
         }
-        let lower = self.lower(depth.above);
-        let beginning = || async {
+        let lower = self.lower(position.tier_index);
+        let reading = || async {
             match gather_begun(body).await {
                 Gathered::Broken(_, broken) => Err(TierError::failed(broken)),
                 gathered => Ok(gathered),
             }
         };
-        let begun = lower.attempt("read", &mut self.deadline, beginning).await;
+        let begun = lower.attempt("read", &mut self.deadline, reading).await;
         let body = match self.note(lower, begun)? {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
         };
-        let body = parts.map_or(BroughtBody::Gathered(body), BroughtBody::Below);
-        Some(Brought { meta, softened, head, body, depth })
+        found(parts.map_or(FoundBody::Gathered(body), FoundBody::InTier))
     }
 
-    /// The body where it stands, if it is not taken into memory nor into a tier above.
-    fn left_below(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
+    /// Returns the body in its tier if neither memory nor a tier above is going to store it.
+    fn parts_in_tier(&self, candidate: &Candidate) -> Option<Arc<dyn Parts>> {
         let kept_max = self.engine.memory.object_max(candidate.meta.presence);
-        let is_left = |parts: &Arc<dyn Parts>| {
-            candidate.depth.above == 0 && (self.wants_part() || parts.length() > kept_max)
+        let stays = |parts: &Arc<dyn Parts>| {
+            candidate.position.tier_index == 0 && (self.wants_part() || parts.length() > kept_max)
         };
-        candidate.parts.clone().filter(is_left)
+        candidate.parts.clone().filter(stays)
     }
 
-    /// A refresh is for everybody, whoever brought it about.
+    /// Returns `true` if the caller wants a part of the body. A refresh is for all callers.
     fn wants_part(&self) -> bool {
-        self.sought.purpose == Purpose::Answer && self.load.wants_part()
+        self.demand.purpose == Purpose::Answer && self.leading.load.wants_part()
     }
 
-    /// Takes a stale entry whole, so that the origin can be asked about it, and so that it is at
-    /// hand if the origin fails.
-    pub(crate) async fn collect(&mut self, candidate: Candidate) -> Option<Walked> {
-        let Candidate { meta, softened, head, body, depth, .. } = candidate;
-        let bytes_max = self.engine.memory.object_max(meta.presence).max(ASKED_ABOUT_MAX);
-        let lower = self.lower(depth.above);
+    /// Reads a stale entry completely, for a conditional request and as a fallback.
+    pub(super) async fn collect(&mut self, candidate: Candidate) -> Option<StaleEntry> {
+        let Candidate { meta, softened, head, body, position, .. } = candidate;
+        let bytes_max = self.engine.memory.object_max(meta.presence).max(VALIDATED_MAX);
+        let lower = self.lower(position.tier_index);
         let collecting = || collect_up_to(body, bytes_max);
         let collected = lower.attempt("read", &mut self.deadline, collecting).await;
         let bytes = self.note(lower, collected)?;
         let entry = Entry::new(meta, head, Body::whole(bytes));
         let entry = Arc::new(if softened { entry.softened() } else { entry });
-        Some(Walked::Stale(entry, depth))
+        Some(StaleEntry { entry, position })
     }
 }
 
-/// What the record of a family says: its head is the generation, in 8 bytes, little-endian.
+/// Returns the generation in the head of a family's record: 8 bytes, little-endian.
 fn generation_of(record: &Stored) -> Option<u64> {
     Some(u64::from_le_bytes(record.head.as_ref().try_into().ok()?))
 }

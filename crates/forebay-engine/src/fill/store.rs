@@ -1,66 +1,64 @@
-//! What may be stored of what has landed, and whether memory took it.
+//! Storing in memory: which answers may be stored, and the result.
 
 use std::sync::Arc;
 
-use forebay_core::{Key, KeyRef, Lifetime, Meta, PurgeState};
+use forebay_core::{Demand, Key, Lifetime, Meta, PurgeState};
 
-use crate::engine::Engine;
-use crate::entry::Entry;
+use super::lower_lookup::{StaleEntry, TierPosition, YOUNGER_MIN};
+use super::{Fill, Leading, UNFRESH_REMEMBER};
 use crate::entry::select::selection;
-use crate::fill::Landing;
-use crate::fill::cluster_lease::Right;
-use crate::fill::lower_lookup::YOUNGER_MIN;
+use crate::entry::{Entry, suits};
+use crate::fill::cluster_lease::WritePermission;
 use crate::flight::load::Load;
-use crate::flight::via::Via;
-use crate::runtime::event::LeaseCame;
+use crate::flight::pass_markers::Marked;
+use crate::flight::source::Source;
+use crate::runtime::event::LeaseEvent;
 
-/// What came of an attempt to store.
+/// Result of storing an entry in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Storing {
-    /// Memory has it.
-    Kept,
-    /// Memory does not take anything of this size; a lower tier may.
+pub(super) enum StoreResult {
+    Stored,
+    /// The entry is too large for memory. A lower tier may store it.
     TooLarge,
-    /// It was purged, or outrun.
+    /// The entry was purged, or a newer one is stored.
     Refused,
 }
 
-impl<L: Load> Landing<L> {
-    /// Stores a whole entry in memory, if it may be stored.
-    pub(crate) fn store(&self, entry: &Arc<Entry>) -> Storing {
-        let memory = &self.engine.memory;
-        let primary = self.seat.flight().primary().borrowed();
-        if !self.right.stands() {
-            if matches!(self.right, Right::Leased(_)) {
-                self.came(LeaseCame::Withdrawn);
+impl<L: Load> Fill<L> {
+    /// Stores a complete entry in memory, if it may be stored.
+    pub(super) fn store(&self, entry: &Arc<Entry>) -> StoreResult {
+        let (engine, leading) = (&self.leading.engine, &self.leading);
+        if !self.permission.is_valid() {
+            if matches!(self.permission, WritePermission::Leased(_)) {
+                leading.observe_lease(LeaseEvent::Withdrawn);
             }
-            return Storing::Refused;
+            return StoreResult::Refused;
         }
-        self.engine.log.note_lifetime(&entry.meta.lifetime());
-        let taken = self.seat.unless_cut(|| {
-            self.may_store(&entry.meta).then(|| match self.depth {
-                None => {
-                    self.adopt_family(&entry.meta);
-                    memory.store(primary, &self.load, self.for_memory(entry))
-                }
-                Some(depth) => {
-                    let kept = self.for_memory(entry);
-                    self.engine.take_in((primary, &self.load), (&kept, depth.generation))
+        engine.log.note_lifetime(&entry.meta.lifetime());
+        let stored = leading.leader.unless_purged(|| {
+            self.may_store(&entry.meta).then(|| {
+                let kept = self.for_memory(entry);
+                match &self.found {
+                    None => {
+                        self.adopt_family(&entry.meta);
+                        engine.memory.store(leading.primary(), &leading.load, kept)
+                    }
+                    Some(found) => leading.store_found(kept, found.position),
                 }
             })
         });
-        match taken.flatten() {
-            Some(true) => Storing::Kept,
-            Some(false) => Storing::TooLarge,
-            None => Storing::Refused,
+        match stored.flatten() {
+            Some(true) => StoreResult::Stored,
+            Some(false) => StoreResult::TooLarge,
+            None => StoreResult::Refused,
         }
     }
 
-    /// What memory is to have of an entry: less of its lifetime, where it asks the tiers below
-    /// again before that is over.
+    /// Returns the entry as memory keeps it: with a shorter lifetime if memory has to ask the lower
+    /// tiers again before it ends.
     fn for_memory(&self, entry: &Arc<Entry>) -> Arc<Entry> {
-        let Some(ttl) = self.load.memory_ttl() else { return entry.clone() };
-        let end = entry.meta.age(self.engine.clock.now()).saturating_add(ttl);
+        let Some(ttl) = self.leading.load.memory_ttl() else { return entry.clone() };
+        let end = entry.meta.age(self.leading.engine.clock.now()).saturating_add(ttl);
         let lifetime = entry.meta.lifetime();
         if lifetime.fresh <= end {
             return entry.clone();
@@ -70,59 +68,62 @@ impl<L: Load> Landing<L> {
         Arc::new(entry.with_meta(meta))
     }
 
-    /// Whether what stands in memory is younger than what a lower tier brought. Read back, the age
-    /// of one and the same entry differs by a few milliseconds.
+    /// Returns `true` if the entry of a lower tier is older than the stored one. The age of one
+    /// entry differs by a few milliseconds each time it is read.
     fn is_older(&self, meta: &Meta, stored: &Meta) -> bool {
-        let asked_again = self.load.memory_ttl().is_some()
-            && !stored.is_fresh(self.engine.clock.now())
+        let asked_again = self.leading.load.memory_ttl().is_some()
+            && !stored.is_fresh(self.leading.engine.clock.now())
             && stored.born.since(meta.born) < YOUNGER_MIN;
         stored.born > meta.born && !asked_again
     }
 
-    /// Not if a purge came since the flight departed, nor if a load that departed later has
-    /// landed before it: a body that flows slowly must not undo a refresh. When the flight was
-    /// boarded says nothing of that: whoever waits for tiers or for another instance may ask the
-    /// origin after the answer of who came later is stored.
-    pub(crate) fn may_store(&self, meta: &Meta) -> bool {
-        let engine = &self.engine;
-        let primary = self.seat.flight().primary().borrowed();
-        let purged = engine.log.recorded_state(primary, meta) == PurgeState::Removed;
-        // To be written into tiers is no use of it: what nobody asks for again would seem to be
-        // asked for.
-        let outrun = match (engine.memory.peek_for(primary, &self.load), self.depth) {
+    /// Returns `false` if a purge came since the flight started, or if a load that started later
+    /// has stored its answer. The start of the load decides, not of the flight: a flight that waits
+    /// for tiers or another instance may ask the origin after a later request is answered. Called
+    /// with the key locked in the flight table.
+    pub(super) fn may_store(&self, meta: &Meta) -> bool {
+        let (engine, primary) = (&self.leading.engine, self.leading.primary());
+        let is_purged = engine.log.recorded_state(primary, meta) == PurgeState::Removed;
+        // A peek is no use of the entry, which would keep it in memory longer.
+        let is_outrun = match (engine.memory.peek_for(primary, &self.leading.load), &self.found) {
             (Some(stored), None) => stored.flight > self.number,
-            // What is suspect gives way to what is known to be good, though it is the same.
+            // An unverified entry is replaced by a verified one of the same age.
             (Some(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)
                     && engine.log.state_of(primary, &stored) < PurgeState::Unverified
             }
             (None, _) => false,
         };
-        !purged && !outrun && !engine.is_outdated(primary, meta)
+        !is_purged && !is_outrun && !engine.is_outdated(primary, meta)
     }
 
-    /// Announces an entry, or the stored entry of a load that departed later: the next caller is
-    /// given that one, and must not be given an older version than the callers of this flight.
-    pub(crate) fn announce_stored(&mut self, entry: &Arc<Entry>, storing: Storing, via: Via) {
-        let newer = if storing == Storing::Refused { self.outrun_by(&entry.meta) } else { None };
+    /// Announces an entry, or the stored entry of a load that started later: the next caller gets
+    /// that one, and must not get an older version than the callers of this flight.
+    pub(super) fn announce_stored(
+        &mut self,
+        entry: &Arc<Entry>,
+        stored: StoreResult,
+        source: Source,
+    ) {
+        let newer = if stored == StoreResult::Refused { self.outrun_by(&entry.meta) } else { None };
         match newer {
-            Some(newer) => self.announce(&newer, Via::Followed),
-            None => self.announce(entry, via),
+            Some(newer) => self.announce(&newer, Source::Followed),
+            None => self.announce(entry, source),
         }
     }
 
-    /// Returns the entry that a load which departed later has stored in memory, if it is fresh and
+    /// Returns the entry that a load which started later has stored in memory, if it is fresh and
     /// not purged, and varies by the same fields as the entry of this flight. Its version may be
     /// older than the one of this flight: the origin may have read it before.
-    pub(crate) fn outrun_by(&self, meta: &Meta) -> Option<Arc<Entry>> {
-        if self.depth.is_some() || !self.keep.yields || self.load.has_own() {
+    pub(super) fn outrun_by(&self, meta: &Meta) -> Option<Arc<Entry>> {
+        let (engine, load) = (&self.leading.engine, &self.leading.load);
+        if self.found.is_some() || !self.leading.rules.yields || load.has_own() {
             return None;
         }
-        let (engine, flight) = (&self.engine, self.seat.flight());
-        let primary = flight.primary().borrowed();
-        let stored = engine.memory.peek_for(primary, &self.load)?;
+        let (flight, primary) = (self.leading.flight(), self.leading.primary());
+        let stored = engine.memory.peek_for(primary, load)?;
         // A question about the entry is answered by its own load alone.
-        let is_of = |key: &Key| selection(primary, &self.load, &stored).as_ref() == Some(key);
+        let is_of = |key: &Key| selection(primary, load, &stored).as_ref() == Some(key);
         let is_asked_for = flight.key() == flight.primary() || is_of(flight.key());
         let is_good = is_asked_for
             && stored.meta.vary() == meta.vary()
@@ -132,53 +133,62 @@ impl<L: Load> Landing<L> {
         is_good.then_some(stored)
     }
 
-    /// Lets memory and the lower tiers mean the same family, if one was found there. Under the
-    /// lock of the board.
-    pub(crate) fn adopt_family(&self, meta: &Meta) {
-        if let (Some(vary), Some((known, generation))) = (meta.vary(), &self.family)
-            && vary == known
+    /// Lets memory use the family of variants that a lower tier knows. Called with the key locked in
+    /// the flight table.
+    pub(super) fn adopt_family(&self, meta: &Meta) {
+        if let (Some(vary), Some(family)) = (meta.vary(), &self.family)
+            && *vary == family.vary
         {
-            let primary = self.seat.flight().primary().borrowed();
-            self.engine.memory.adopt(primary, (known, *generation), meta.presence);
+            let memory = &self.leading.engine.memory;
+            memory.adopt(self.leading.primary(), vary, family.generation, meta.presence);
         }
     }
 
-    /// Puts what was found stale into memory, now that the load has failed: it may be served
-    /// instead. What stands in memory goes before it, unless it is older.
-    pub(crate) fn keep_stale(&self) {
-        let Some((entry, depth)) = &self.stale else { return };
-        let primary = self.seat.flight().primary().borrowed();
-        self.seat.unless_cut(|| {
-            let purged =
-                self.engine.log.recorded_state(primary, &entry.meta) == PurgeState::Removed;
-            let known = self.engine.memory.peek_for(primary, &self.load);
-            let outrun = known.is_some_and(|known| known.meta.born >= entry.meta.born);
-            if !purged && !outrun {
-                self.engine.take_in((primary, &self.load), (entry, depth.generation));
-            }
-        });
+    /// Returns `true` if memory has stored the entry, or a lower tier is going to.
+    pub(super) fn is_stored(&self, stored: StoreResult) -> bool {
+        match stored {
+            StoreResult::Stored => true,
+            StoreResult::TooLarge => self.has_targets(),
+            StoreResult::Refused => false,
+        }
     }
 
-    pub(crate) fn is_stored(&self, storing: Storing) -> bool {
-        match storing {
-            Storing::Kept => true,
-            Storing::TooLarge => self.has_targets(),
-            Storing::Refused => false,
+    /// Marks the key of an answer that is storable but never fresh, which cannot be shared, and
+    /// removes the marker after an answer that can be shared.
+    pub(super) fn update_marker(&self, meta: &Meta) {
+        let engine = &self.leading.engine;
+        if suits(meta, PurgeState::Valid, &Demand::default(), engine.clock.now()) {
+            let markers = &engine.passes[self.leading.rules.credentials as usize];
+            markers.clear(self.leading.primary());
+        } else {
+            self.leading.mark(Marked::Unfresh, UNFRESH_REMEMBER);
         }
     }
 }
 
-impl Engine {
-    /// Stores what comes from a lower tier, in the family that it belongs to there. Under the
-    /// lock of the board.
-    pub(crate) fn take_in(
-        &self,
-        (primary, load): (KeyRef<'_>, &impl Load),
-        (entry, generation): (&Arc<Entry>, Option<u64>),
-    ) -> bool {
-        if let (Some(vary), Some(generation)) = (entry.meta.vary(), generation) {
-            self.memory.replace_family(primary, (vary, generation), entry.meta.presence);
+impl<L: Load> Leading<L> {
+    /// Stores an entry of a lower tier, in the family that it belongs to there. Called with the key
+    /// locked in the flight table.
+    fn store_found(&self, entry: Arc<Entry>, position: TierPosition) -> bool {
+        let (memory, primary) = (&self.engine.memory, self.primary());
+        if let (Some(vary), Some(generation)) = (entry.meta.vary(), position.generation) {
+            memory.replace_family(primary, vary, generation, entry.meta.presence);
         }
-        self.memory.store(primary, load, entry.clone())
+        memory.store(primary, &self.load, entry)
+    }
+
+    /// Stores the stale entry of a lower tier in memory after a failed load, so that it may be
+    /// served. The entry in memory stays unless it is older.
+    pub(super) fn keep_stale(&self, stale: Option<&StaleEntry>) {
+        let Some(StaleEntry { entry, position }) = stale else { return };
+        let (engine, primary) = (&self.engine, self.primary());
+        self.leader.unless_purged(|| {
+            let is_purged = engine.log.recorded_state(primary, &entry.meta) == PurgeState::Removed;
+            let known = engine.memory.peek_for(primary, &self.load);
+            let is_outrun = known.is_some_and(|known| known.meta.born >= entry.meta.born);
+            if !is_purged && !is_outrun {
+                self.store_found(entry.clone(), *position);
+            }
+        });
     }
 }

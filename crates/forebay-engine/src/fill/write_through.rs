@@ -1,188 +1,230 @@
-//! Writing through to the lower tiers: each of them is one more reader of a body, and makes an
-//! entry visible only when all of it is there and no purge has come in between.
+//! Writing to the lower tiers: each of them is one more reader of a body, and makes an entry visible
+//! only when it is complete and no purge came in between.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Meta, Vary, key};
+use forebay_core::{Key, KeyRef, Meta, key};
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 
+use super::Fill;
+use super::cluster_lease::WritePermission;
+use super::lower_lookup::Family;
+use super::store::StoreResult;
 use crate::entry::Entry;
 use crate::entry::body::{BodyReader, DraftWriter, Flow};
-use crate::entry::select::selected;
-use crate::entry::select::selection;
-use crate::fill::Landing;
-use crate::fill::cluster_lease::Right;
+use crate::entry::select::{selected, selection};
 use crate::flight::load::Load;
-use crate::runtime::event::Event;
+use crate::runtime::event::{Event, LeaseEvent};
 use crate::tiers::error::TierError;
-use crate::tiers::lease::Outcome;
+use crate::tiers::lease::Release;
 use crate::tiers::lower::{Deadline, LowerTier};
 use crate::tiers::tier::{LeasedWrite, Writer};
 
-/// Two entries whose births are closer than this count as one: what a tier gives back seems older
-/// than it is by what its answer was under way.
-const CLOSE: Duration = Duration::from_millis(100);
+/// Maximum difference between the creation times of two entries that count as one: an entry read
+/// from a tier seems older by the delay of the read.
+const SAME_ENTRY: Duration = Duration::from_millis(100);
 
-/// Where an entry belongs in a lower tier.
-pub(crate) struct Place {
+/// Record of an entry in lower tiers.
+pub(super) struct Record {
     key: Key,
-    /// The family that it is a variant of: one record under the primary key tells of all.
-    family: Option<(Vary, u64)>,
-    /// What the lease is for when it is filled.
-    boarded: Key,
+    /// Family of which the entry is a variant. One record under the primary key describes it.
+    family: Option<Family>,
+    /// Key of the lease that the write releases.
+    lease_key: Key,
 }
 
-/// An entry, and its head as tiers are to have it.
+/// Entry with its record and its head as tiers store it.
 #[derive(Clone, Copy)]
 struct Written<'a> {
-    place: &'a Place,
+    record: &'a Record,
     entry: &'a Entry,
-    /// Nothing if it could not be written anew.
+    /// `None` if the front end could not encode the head.
     head: Option<&'a Bytes>,
 }
 
-/// Why a tier has not got an entry.
-enum Left {
-    /// It was purged, outrun or withdrawn.
+/// One record to be begun: key, metadata and head.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    key: KeyRef<'a>,
+    meta: &'a Meta,
+    head: &'a Bytes,
+    /// `true` if its commit releases the lease.
+    is_last: bool,
+}
+
+/// Reason why a tier has not stored an entry.
+enum NotWritten {
+    /// The entry was purged, or a newer one is stored, or the lease was withdrawn.
     Refused,
-    /// The tier does not take it.
-    Out,
+    /// The tier failed, or takes no more.
+    Failed,
 }
 
-/// What one tier reads, to write it.
-pub(crate) struct Intake {
+/// Reader of one tier.
+pub(super) struct TierReader {
     reader: BodyReader,
-    /// How others learn what the tier can give back of a body that still flows.
-    drafting: Option<DraftWriter>,
+    /// Reports how much of a streaming body the tier can return.
+    draft: Option<DraftWriter>,
 }
 
-impl<L: Load> Landing<L> {
-    /// The readers of all tiers that are to have a body that flows. The uppermost that can gives
-    /// back what it has written, for those who are behind.
-    pub(crate) fn intakes(&self, (entry, flow): (&Entry, &Arc<Flow>)) -> Vec<Intake> {
-        let drafts = self.targets().iter().position(|lower| lower.tier.has_drafts());
-        let intake = |above| Intake {
+impl<L: Load> Fill<L> {
+    /// Returns the lower tiers that are to store the entry: those above the one where it was found,
+    /// or all if it was loaded.
+    fn targets(&self) -> SmallVec<[&LowerTier; 2]> {
+        let all = self.leading.engine.lower.all();
+        let above = self.found.as_ref().map_or(all, |found| &all[..found.position.tier_index]);
+        let primary = self.leading.primary();
+        let may = |lower: &&LowerTier| {
+            lower.tier.takes(primary) && self.permission.includes(lower.is_shared())
+        };
+        above.iter().filter(may).collect()
+    }
+
+    pub(super) fn has_targets(&self) -> bool {
+        !self.targets().is_empty()
+    }
+
+    /// Creates the readers of all tiers that are to store a streaming body. The uppermost tier that
+    /// can returns the written part to slow readers.
+    pub(super) fn tier_readers(&self, entry: &Entry, flow: &Arc<Flow>) -> Vec<TierReader> {
+        let drafting = self.targets().iter().position(|lower| lower.tier.has_drafts());
+        let reader = |index| TierReader {
             reader: entry.body.reader(),
-            drafting: (drafts == Some(above)).then(|| DraftWriter::begin(flow)),
+            draft: (drafting == Some(index)).then(|| DraftWriter::begin(flow)),
         };
-        (0..self.targets().len()).map(intake).collect()
+        (0..self.targets().len()).map(reader).collect()
     }
 
-    /// Nothing if the generation of its family is not known yet: something else stands in memory,
-    /// and stays until the body is whole.
-    pub(crate) fn place(&self, meta: &Meta) -> Option<Place> {
-        let flight = self.seat.flight();
-        let (primary, boarded) = (flight.primary(), flight.key().clone());
+    /// Returns the record of an entry. `None` if the generation of its family is not known yet:
+    /// another entry is in memory, and stays until the body is complete.
+    pub(super) fn record_of(&self, meta: &Meta) -> Option<Record> {
+        let flight = self.leading.flight();
+        let (primary, lease_key) = (flight.primary(), flight.key().clone());
         let Some(vary) = meta.vary() else {
-            return Some(Place { key: primary.clone(), family: None, boarded });
+            return Some(Record { key: primary.clone(), family: None, lease_key });
         };
-        let generation = self.engine.memory.generation(primary.borrowed(), vary)?;
-        let fields = selected(vary, &self.load);
+        let generation = self.leading.engine.memory.generation(primary.borrowed(), vary)?;
+        let fields = selected(vary, &self.leading.load);
         let key = key::variant(primary.borrowed(), generation, fields).borrowed().to_key();
-        Some(Place { key, family: Some((vary.clone(), generation)), boarded })
+        let family = Some(Family { vary: vary.clone(), generation });
+        Some(Record { key, family, lease_key })
     }
 
-    /// Writes an entry that is whole.
-    pub(crate) async fn write_whole(&self, entry: &Entry) {
-        if !self.has_targets() {
+    /// Writes a complete entry, unless it was refused. If memory has stored it, the flight is
+    /// closed; if not, later requests join it until a tier has stored the entry.
+    pub(super) async fn write_whole(&self, entry: &Entry, stored: StoreResult) {
+        if stored == StoreResult::Refused || !self.has_targets() {
             return;
         }
-        let Some(place) = self.place(&entry.meta) else { return };
-        let intake = || Intake { reader: entry.body.reader(), drafting: None };
-        let intakes = self.targets().iter().map(|_| intake()).collect();
-        self.write_all((place, entry), intakes).await;
+        if stored == StoreResult::Stored {
+            self.leading.leader.close();
+        }
+        let Some(record) = self.record_of(&entry.meta) else { return };
+        let reader = || TierReader { reader: entry.body.reader(), draft: None };
+        let readers = self.targets().iter().map(|_| reader()).collect();
+        self.write_to_tiers(record, entry, readers).await;
     }
 
-    /// Writes an entry to all tiers that are to have it, with a reader of its body for each.
-    pub(crate) async fn write_all(&self, written: (Place, &Entry), intakes: Vec<Intake>) {
-        let (mut place, entry) = written;
-        self.narrow_to(&mut place, entry).await;
-        let head = self.head_of(entry);
-        let written = Written { place: &place, entry, head: head.as_ref() };
+    /// Writes an entry to all tiers that are to store it, with a reader of its body for each.
+    pub(super) async fn write_to_tiers(
+        &self,
+        mut record: Record,
+        entry: &Entry,
+        readers: Vec<TierReader>,
+    ) {
+        self.narrow_lease(&mut record, entry).await;
+        let head = self.encoded_head(entry);
+        let written = Written { record: &record, entry, head: head.as_ref() };
         let targets = self.targets();
-        let pairs = targets.iter().zip(intakes);
-        join_all(pairs.map(|(lower, intake)| self.write_one(lower, written, intake))).await;
+        let pairs = targets.iter().zip(readers);
+        join_all(pairs.map(|(lower, reader)| self.write_one(lower, written, reader))).await;
     }
 
-    /// What comes from memory may have to be written anew. A door that panics over it has failed.
-    fn head_of(&self, entry: &Entry) -> Option<Bytes> {
+    /// Returns the bytes of a head. A head in memory may have to be encoded by the front end, which
+    /// may panic.
+    fn encoded_head(&self, entry: &Entry) -> Option<Bytes> {
         if let Some(bytes) = entry.head.bytes() {
             return Some(bytes.clone());
         }
-        let writing = AssertUnwindSafe(|| self.load.written(&entry.head));
-        catch_unwind(writing).ok().flatten()
+        let encoding = AssertUnwindSafe(|| self.leading.load.written(&entry.head));
+        catch_unwind(encoding).ok().flatten()
     }
 
-    /// Before it is filled, the lease of a key that turned out to have variants becomes that of
-    /// the one that was loaded.
-    async fn narrow_to(&self, place: &mut Place, entry: &Entry) {
-        let flight = self.seat.flight();
-        let primary = flight.primary();
-        if place.boarded == *primary
-            && let Some((vary, _)) = &place.family
-            && let Some(selection) = selection(primary.borrowed(), &self.load, entry)
+    /// Narrows the lease of a primary key to the loaded variant before the write, because the
+    /// leader learns of the variants from the answer. Other instances learn of them, too.
+    async fn narrow_lease(&self, record: &mut Record, entry: &Entry) {
+        let primary = self.leading.flight().primary();
+        if record.lease_key == *primary
+            && let Some(family) = &record.family
+            && let Some(selection) = selection(primary.borrowed(), &self.leading.load, entry)
         {
-            self.narrow(vary, selection.borrowed()).await;
-            place.boarded = selection;
+            if let WritePermission::Leased(permit) = &self.permission
+                && !permit.narrow(selection.borrowed(), &family.vary).await
+            {
+                self.leading.observe_lease(LeaseEvent::Withdrawn);
+            }
+            record.lease_key = selection;
         }
     }
 
-    /// Whoever waits in other instances is told as soon as it is known that nothing will be there.
-    async fn write_one(&self, lower: &LowerTier, written: Written<'_>, mut intake: Intake) {
-        let left = self.write(lower, written, &mut intake).await.err();
+    /// Writes an entry to one tier. If the shared tier does not store it, waiting instances are
+    /// told at once.
+    async fn write_one(&self, lower: &LowerTier, written: Written<'_>, mut reader: TierReader) {
+        let result = self.write(lower, written, &mut reader).await;
         if lower.is_shared() {
-            match left {
-                // The tier has given it back.
-                None => _ = self.seat.flight().give_back(),
-                Some(Left::Refused) => self.give_back(Outcome::Abandoned).await,
-                Some(Left::Out) => self.give_back(Outcome::Failed).await,
+            match result {
+                // The tier has released the lease.
+                Ok(()) => _ = self.leading.flight().take_release(),
+                Err(NotWritten::Refused) => self.release(Release::Abandoned).await,
+                Err(NotWritten::Failed) => self.release(Release::Failed).await,
             }
         }
-        // Who comes now must not count on what the tier has given up.
-        if intake.drafting.is_some_and(|drafting| !drafting.end()) {
-            self.seat.close_boarding();
+        // Later requests must not rely on a draft that the tier has given up.
+        if reader.draft.is_some_and(|draft| !draft.end()) {
+            self.leading.leader.close();
         }
     }
 
     async fn write(
         &self,
         lower: &LowerTier,
-        Written { place, entry, head }: Written<'_>,
-        intake: &mut Intake,
-    ) -> Result<(), Left> {
-        let whole = entry.body.bytes();
-        let bytes = whole.map_or(0, |whole| whole.len() as u64);
-        let turn = head.and_then(|head| Some((head, self.engine.lower.turn(bytes)?)));
+        Written { record, entry, head }: Written<'_>,
+        reader: &mut TierReader,
+    ) -> Result<(), NotWritten> {
+        let engine = &self.leading.engine;
+        let complete = entry.body.bytes();
+        let bytes = complete.map_or(0, |bytes| bytes.len() as u64);
+        let turn = head.and_then(|head| Some((head, engine.lower.turn(bytes)?)));
         let Some((head, _turn)) = turn else {
-            self.engine.observer.observe(Event::TierSkipped(lower.name()));
-            return Err(Left::Out);
+            engine.observer.observe(Event::TierSkipped(lower.name()));
+            return Err(NotWritten::Failed);
         };
-        // A body that still flows waits for nobody: others read it at the pace of the slowest.
-        let is_late = match whole {
+        // A streaming body does not wait for a tier that is bypassed: its readers would wait, too.
+        let is_late = match complete {
             Some(_) => lower.awaited().await,
             None => Some(false),
         };
-        let is_late = is_late.ok_or(Left::Out)?;
-        let primary = self.seat.flight().primary().borrowed();
-        if !lower.is_clear(primary, &mut Deadline::within(lower.budget().write)).await {
-            return Err(Left::Out);
+        let is_late = is_late.ok_or(NotWritten::Failed)?;
+        let mut deadline = Deadline::within(lower.budget().write);
+        if !lower.is_clear(self.leading.primary(), &mut deadline).await {
+            return Err(NotWritten::Failed);
         }
-        let key = place.key.borrowed();
-        let writing = (key, &entry.meta, head);
-        let writer = self.begin(lower, writing, (place, true)).await.ok_or(Left::Out)?;
-        // Asked behind the beginning: who begins later than that is not overtaken by this.
-        if is_late && self.is_outrun(lower, (key, &entry.meta)).await {
-            return Err(Left::Refused);
+        let row = Row { key: record.key.borrowed(), meta: &entry.meta, head, is_last: true };
+        let writer = self.begin(lower, row, record).await.ok_or(NotWritten::Failed)?;
+        // Checked after the begin: a write that begins later is not overtaken by this one.
+        if is_late && self.is_outrun_in(lower, row).await {
+            return Err(NotWritten::Refused);
         }
-        let (writer, taken) = intake.fill(lower, writer).await.ok_or(Left::Out)?;
-        let draft = writer.draft();
-        let committed = self.commit(lower, (place, &entry.meta), writer).await;
+        let (writer, taken) = reader.copy(lower, writer).await.ok_or(NotWritten::Failed)?;
+        let parts = writer.draft();
+        let committed = self.commit(lower, record, &entry.meta, writer).await;
         // All of it is written now, the last piece as well.
-        if let Some(drafting) = &intake.drafting {
-            drafting.grew(taken, draft.as_ref());
+        if let Some(draft) = &reader.draft {
+            draft.grew(taken, parts.as_ref());
         }
         committed
     }
@@ -190,78 +232,83 @@ impl<L: Load> Landing<L> {
     async fn begin(
         &self,
         lower: &LowerTier,
-        (key, meta, head): (KeyRef<'_>, &Meta, &Bytes),
-        (place, is_last): (&Place, bool),
+        Row { key, meta, head, is_last }: Row<'_>,
+        record: &Record,
     ) -> Option<Box<dyn Writer>> {
-        let primary = self.seat.flight().primary().borrowed();
-        match &self.right {
-            Right::Leased(permit) if lower.is_shared() => {
-                let (boarded, token) = (place.boarded.borrowed(), permit.token());
-                let lease = LeasedWrite { primary, boarded, token, is_last };
+        match &self.permission {
+            WritePermission::Leased(permit) if lower.is_shared() => {
+                let (primary, boarded) = (self.leading.primary(), record.lease_key.borrowed());
+                let lease = LeasedWrite { primary, boarded, token: permit.token(), is_last };
                 run(lower, "begin", || lower.tier.begin_leased(key, (meta, head), lease)).await
             }
-            Right::Put => run(lower, "begin", || lower.tier.begin_put(key, meta, head)).await,
+            WritePermission::Put => {
+                run(lower, "begin", || lower.tier.begin_put(key, meta, head)).await
+            }
             _ => run(lower, "begin", || lower.tier.begin(key, meta, head)).await,
         }
     }
 
-    /// Whether there is something by now that is not older, or that cannot be told from it.
-    async fn is_outrun(&self, lower: &LowerTier, (key, meta): (KeyRef<'_>, &Meta)) -> bool {
+    /// Returns `true` if the tier has an entry that is not older, or cannot be distinguished.
+    async fn is_outrun_in(&self, lower: &LowerTier, row: Row<'_>) -> bool {
         let mut deadline = Deadline::within(lower.budget().read);
-        let there = lower.run("open", &mut deadline, || lower.tier.open(key)).await;
-        there.is_none_or(|stored| {
-            stored.is_some_and(|stored| stored.meta.born.plus(CLOSE) >= meta.born)
+        let stored = lower.run("open", &mut deadline, || lower.tier.open(row.key)).await;
+        stored.is_none_or(|stored| {
+            stored.is_some_and(|stored| stored.meta.born.plus(SAME_ENTRY) >= row.meta.born)
         })
     }
 
-    /// A purge that comes first finds nothing committed later; one that comes later waits until
-    /// this is over, and removes it.
+    /// Commits a write. After a purge nothing is committed; a purge that comes later waits until the
+    /// commit has ended, and removes the entry.
     async fn commit(
         &self,
         lower: &LowerTier,
-        (place, meta): (&Place, &Meta),
+        record: &Record,
+        meta: &Meta,
         writer: Box<dyn Writer>,
-    ) -> Result<(), Left> {
-        let _committing = self.seat.flight().committing.lock().await;
-        if self.seat.unless_cut(|| self.may_store(meta)) != Some(true) {
-            return Err(Left::Refused);
+    ) -> Result<(), NotWritten> {
+        let (engine, leader) = (&self.leading.engine, &self.leading.leader);
+        let _committing = self.leading.flight().committing.lock().await;
+        if leader.unless_purged(|| self.may_store(meta)) != Some(true) {
+            return Err(NotWritten::Refused);
         }
-        if let Some(family) = &place.family {
-            self.commit_family(lower, (place, family), meta).await.ok_or(Left::Out)?;
+        if let Some(family) = &record.family {
+            let written = self.write_family(lower, record, family, meta).await;
+            written.ok_or(NotWritten::Failed)?;
         }
         let mut deadline = Deadline::within(lower.budget().write);
         let committed = lower.attempt("commit", &mut deadline, || writer.commit()).await;
         if matches!(committed, Err(TierError::Outdated)) {
-            let primary = self.seat.flight().primary().borrowed();
-            self.seat.unless_cut(|| self.engine.forget_outdated(primary, meta));
-            return Err(Left::Refused);
+            leader.unless_purged(|| engine.forget_outdated(self.leading.primary(), meta));
+            return Err(NotWritten::Refused);
         }
-        committed.map_err(|_| Left::Out)
+        committed.map_err(|_| NotWritten::Failed)
     }
 
-    /// The record under the primary key that tells which fields select, and the generation.
-    async fn commit_family(
+    /// Writes the record under the primary key that names the selecting fields and the generation.
+    async fn write_family(
         &self,
         lower: &LowerTier,
-        (place, (vary, generation)): (&Place, &(Vary, u64)),
+        record: &Record,
+        family: &Family,
         member: &Meta,
     ) -> Option<()> {
         let mut meta = Meta::new(member.departed, member.lifetime());
         meta.born = member.born;
-        meta.set_vary(Some(vary.clone()));
-        // It is kept for as long as what it leads to.
+        meta.set_vary(Some(family.vary.clone()));
+        // The record is kept for as long as the variant.
         meta.set_validator(member.validator().cloned());
-        let head = Bytes::copy_from_slice(&generation.to_le_bytes());
-        let primary = self.seat.flight().primary().borrowed();
-        let writer = self.begin(lower, (primary, &meta, &head), (place, false)).await?;
+        let head = Bytes::copy_from_slice(&family.generation.to_le_bytes());
+        let key = self.leading.primary();
+        let row = Row { key, meta: &meta, head: &head, is_last: false };
+        let writer = self.begin(lower, row, record).await?;
         run(lower, "commit", || writer.commit()).await
     }
 }
 
-impl Intake {
-    /// Writes a body, and tells how long it was. Nothing if it broke off, or the tier failed: then
-    /// nothing is exposed.
-    async fn fill(
+impl TierReader {
+    /// Copies a body into a tier. Returns the writer and the length. `None` if the body broke off,
+    /// or the tier failed: then nothing becomes visible.
+    async fn copy(
         &mut self,
         lower: &LowerTier,
         mut writer: Box<dyn Writer>,
@@ -271,8 +318,8 @@ impl Intake {
             let piece = piece.ok()?;
             taken += piece.len() as u64;
             run(lower, "write", || writer.write(piece)).await?;
-            if let Some(drafting) = &self.drafting {
-                drafting.grew(taken, writer.draft().as_ref());
+            if let Some(draft) = &self.draft {
+                draft.grew(taken, writer.draft().as_ref());
             }
         }
         Some((writer, taken))

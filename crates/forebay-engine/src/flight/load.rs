@@ -1,4 +1,4 @@
-//! What an origin can be asked, and what it can say.
+//! The [`Load`] trait, and the answers of an origin.
 
 use std::any::Any;
 use std::future::Future;
@@ -16,32 +16,33 @@ use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
 use crate::tiers::tier::{Stored, Tier, TierErrors};
 
-/// A load: how a door gets an answer from its origin.
+/// Load: gets an answer from the origin of a front end.
 ///
-/// It runs in a task of its own and belongs to no caller, so it owns or shares all it needs. Its
-/// time, retries and breakers are its own too: the engine waits for it, and bounds nothing in it.
+/// It runs in a task of its own that belongs to no caller, so it owns or shares its data. Time
+/// limits, retries and circuit breakers belong to the implementation: the engine waits for it
+/// without a limit.
 pub trait Load: Select + Clone + 'static {
-    /// Asks the origin. `prior` is what is stored and no longer good enough; a loader that can
-    /// make the question conditional answers [`Loaded::Unchanged`].
+    /// Asks the origin. `prior` is the stored entry that does not answer the request; a loader that
+    /// can make a conditional request may return [`Loaded::Unchanged`].
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
-        company: Company,
+        company: Audience,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
 
-    /// Called when this very load is about to depart, on the way of its caller and before its task
-    /// begins: a door that loads many keys at once counts here how many to wait for. Not all that
-    /// depart are asked: a lower tier may have the answer. Then the load is dropped.
+    /// Called before the task of this load starts, by its caller: a front end that loads many keys
+    /// at once counts here how many loads to wait for. If a lower tier has the answer, the load is
+    /// dropped without a call of [`load`](Self::load).
     fn departs(&self) {}
 
-    /// Whether it only looks into tiers, and asks no origin: then it needs no leave to.
+    /// Returns `true` if the load only searches tiers, and asks no origin: then it needs no lease.
     fn only_looks(&self) -> bool {
         false
     }
 
-    /// Called when this load has to wait for one of another instance: it may depart late, or not
-    /// at all. A door that loads many keys at once does not let the others wait for it: they may be
-    /// what the other instance waits for.
+    /// Called when this load waits for another instance: it may start late, or not at all. A front
+    /// end that loads many keys at once does not let the others wait for it: the other instance may
+    /// wait for one of them.
     fn delayed(&self) {}
 
     /// Returns `true` if the answer that this load has brought holds something for its caller
@@ -50,8 +51,8 @@ pub trait Load: Select + Clone + 'static {
         false
     }
 
-    /// Called when a lower tier has brought the answer, so that this load will not be asked. What
-    /// is written into the tiers above it may take a while after that.
+    /// Called when a lower tier has the answer, so that [`load`](Self::load) will not be called.
+    /// Writing the tiers above may take a while afterwards.
     fn is_spared(&self) {}
 
     /// Reads one record of the lower tier with this index; the tier next to memory has index 0. A
@@ -65,150 +66,148 @@ pub trait Load: Select + Clone + 'static {
         tier.open(key)
     }
 
-    /// Whether [`open`](Self::open) waits for other loads to read with them: then a lease is asked
-    /// for after it, and not in its stead.
+    /// Returns `true` if [`open`](Self::open) waits for other loads to read with them: then the
+    /// lease is requested after it, and not in the same exchange.
     fn reads_together(&self) -> bool {
         false
     }
 
-    /// For how long memory is to believe what the tiers below it may keep for longer; from then on
-    /// they are asked whether they have something newer.
+    /// Returns the maximum time for which memory uses an entry before it asks the lower tiers for a
+    /// newer one. They may keep the entry for longer.
     fn memory_ttl(&self) -> Option<Duration> {
         None
     }
 
-    /// What a lower tier that cannot be read means for those who wait for this load. All who may
-    /// share one have to say the same.
+    /// Returns the treatment of failed reads of lower tiers. It must be equal for all callers that
+    /// may share a load.
     fn tier_errors(&self) -> TierErrors {
         TierErrors::default()
     }
 
-    /// How long this load waits for one of another instance at most; nothing: as long as the
-    /// engine was told.
+    /// Returns the maximum wait for another instance. `None`: the limit of the engine.
     fn lease_wait_max(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether a part of the body is wanted and not the whole: then a large one that stands in a
-    /// lower tier is read there, as far as it is wanted, and is not taken into memory.
+    /// Returns `true` if only a part of the body is requested: then a large body in a lower tier is
+    /// read there, and not stored in memory.
     fn wants_part(&self) -> bool {
         false
     }
 
-    /// The head of an entry that comes from a lower tier: a door that keeps a ready-made form
-    /// adds it here. Nothing if the bytes make no sense, which is a miss.
+    /// Builds the head of an entry of a lower tier; a front end that keeps a decoded form adds it
+    /// here. `None` if the bytes are invalid, which counts as a miss.
     fn revive(&self, head: Bytes) -> Option<Head> {
         Some(Head::new(head))
     }
 
-    /// The bytes of a head whose [form says all](Head::of_form), written anew: of an entry that
-    /// comes from memory and goes to a lower tier. Nothing if they cannot be: then that tier does
-    /// not get the entry, which [is told](crate::Event::TierSkipped).
+    /// Encodes a head whose [form is complete](Head::of_form), when its entry moves from memory to
+    /// a lower tier. `None` if that fails: then the tier does not store the entry, and the observer
+    /// gets [`TierSkipped`](crate::Event::TierSkipped).
     fn written(&self, _head: &Head) -> Option<Bytes> {
         None
     }
 }
 
-/// For what is only stored, and never asked for.
+/// Load of entries that are only stored, never loaded.
 impl Load for () {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 }
 
-/// Whom a load is for.
+/// Callers that a load is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
-    /// For all who come while it is under way.
+pub enum Audience {
+    /// All callers until it ends.
     Shared,
-    /// For one caller: what it asks for is known not to be shared, or it wants it so.
-    Alone,
+    /// One caller: the answer is known not to be shared, or the caller demands it.
+    Single,
 }
 
-/// What an origin can say.
+/// Answer of an origin.
 pub enum Loaded {
-    /// An answer that may be shared. It is stored if it ends whole.
+    /// Answer that may be shared. It is stored if its body is complete.
     Entry {
-        /// What the judge will need. The engine fills in the position, and the cost where it is
-        /// zero.
+        /// Metadata. The engine sets the position, and the cost if it is zero.
         meta: Meta,
-        /// The door's description.
+        /// Head of the front end.
         head: Head,
-        /// Where its bytes come from.
-        source: Content,
+        /// Body.
+        content: Content,
     },
-    /// What is stored is still good (HTTP: 304).
+    /// The stored entry is still valid (HTTP: 304).
     Unchanged {
-        /// The metadata from now on.
+        /// New metadata.
         meta: Meta,
-        /// The head from now on, where it differs.
+        /// New head, if it differs.
         head: Option<Head>,
     },
-    /// The origin knows of nothing under this key: a negative entry, with neither head nor body.
-    /// A door with a head of its own for this sends it as an [`Entry`](Self::Entry) that is
+    /// The origin has no value for this key: a negative entry without head and body. A front end
+    /// with a head for this case returns an [`Entry`](Self::Entry) that is
     /// [absent](forebay_core::Presence::Absent).
     Absent {
-        /// How long that is to be believed.
+        /// Lifetime of the negative entry.
         lifetime: Lifetime,
     },
-    /// An answer for this caller alone, remembered as such for a while (hit-for-miss).
+    /// Answer for this caller alone. The key gets a pass marker (hit-for-miss).
     Pass(Passed),
-    /// An error of the origin, in the origin's words: for this caller alone, unless what is
-    /// stored may be served instead.
+    /// Error response of the origin: for this caller alone, unless a stored entry may be served
+    /// instead.
     Failed {
-        /// The answer, for this caller.
+        /// Response, for this caller.
         passed: Passed,
-        /// What those who waited with an anonymous caller are told instead.
+        /// Error for the callers that waited with an anonymous one.
         error: LoadError,
     },
 }
 
-/// An answer for one caller.
+/// Answer for one caller.
 pub struct Passed {
-    /// The door's description.
+    /// Head of the front end.
     pub head: Head,
-    /// Its bytes; the caller's pace is the origin's pace.
-    pub source: Content,
-    /// For how long requests for this key should not wait for each other.
+    /// Body; it is read from the origin as fast as the caller reads.
+    pub content: Content,
+    /// Duration of the pass marker.
     pub remember: Duration,
 }
 
-/// Why there is no answer. Cloneable, since all who waited share it.
+/// Reason why there is no answer. All callers of a load share it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The origin made no sense, or failed in a way of its own.
+    /// The answer of the origin is invalid, or the loader has failed.
     #[error("the origin failed: {0}")]
     Origin(Arc<dyn std::error::Error + Send + Sync>),
-    /// The origin could not be reached, or broke off before it had answered.
+    /// The origin cannot be reached, or broke the connection before its answer.
     #[error("the origin cannot be reached: {0}")]
     Unreachable(Arc<dyn std::error::Error + Send + Sync>),
-    /// The origin took longer than it may.
+    /// The origin exceeded its time limit.
     #[error("no response from the origin within {0:?}")]
     TimedOut(Duration),
-    /// The origin answered with an error of its own, which the door names by this number, in
-    /// words that were meant for somebody else.
+    /// The origin returned an error response with this number, which was meant for another caller.
     #[error("the origin answered with {0}")]
     Answered(u16),
-    /// More is under way than may be.
+    /// A limit on concurrent work is reached.
     #[error("too many requests: {0}")]
     Overloaded(&'static str),
-    /// A load failed a moment ago, by what is named here, and none was begun since.
+    /// A load has failed with this error, and the back-off of the key has not ended.
     #[error("no new attempt during the back-off; last failure: {0}")]
     RecentlyFailed(Arc<Self>),
-    /// A lower tier failed, and whoever asks is strict about that: the origin was not asked.
+    /// A lower tier has failed, and the caller demands strict tier errors: the origin was not
+    /// asked.
     #[error("the tier {0} failed: {1}")]
     Tier(&'static str, TierError),
     /// The load panicked, or its task was ended.
     #[error("the load was aborted: {0}")]
     Panicked(Arc<str>),
-    /// The caller wanted nothing loaded, and nothing is at hand.
+    /// The caller allows no load, and no entry is stored.
     #[error("not stored, and the request does not allow a load")]
     NotCached,
 }
 
 impl LoadError {
-    /// What it is called in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -224,20 +223,20 @@ impl LoadError {
         }
     }
 
-    /// An origin that made no sense.
+    /// Creates the error of an invalid answer.
     #[must_use]
     pub fn origin(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Origin(cause.into().into())
     }
 
-    /// An origin that could not be reached.
+    /// Creates the error of an unreachable origin.
     #[must_use]
     pub fn unreachable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Unreachable(cause.into().into())
     }
 
-    /// What kind of trouble this is for somebody who demands so: an origin that did not answer in
-    /// time, or that there was no connection left to, is as far away as one that is gone.
+    /// Returns the kind of failure that decides about stale answers. An origin that did not answer
+    /// in time, or to which no connection was left, counts as unreachable.
     #[must_use]
     pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {
@@ -253,7 +252,8 @@ impl LoadError {
         }
     }
 
-    /// Whether it speaks of the origin, so that another attempt at once would end the same way.
+    /// Returns `true` if the error is caused by the origin, so that another attempt at once would
+    /// fail, too.
     pub(crate) const fn lasts(&self) -> bool {
         match self {
             Self::Origin(_)
@@ -267,7 +267,7 @@ impl LoadError {
         }
     }
 
-    /// What a caught panic says.
+    /// Creates the error of a caught panic.
     #[must_use]
     pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         Self::Panicked(panic_text(payload).into())

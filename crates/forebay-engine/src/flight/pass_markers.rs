@@ -1,56 +1,51 @@
-//! Pass markers: keys whose answers may not be shared, so that nobody waits for them in a queue.
+//! Pass markers: keys whose answers are not shared, so that their requests do not wait for each other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Timestamp};
 
-use crate::runtime::bounded_map::Remembered;
+use crate::runtime::bounded_map::BoundedMap;
 
-/// What one marker costs beside its key.
+/// Bytes of one marker besides its key.
 const OVERHEAD: u64 = 96;
 
-/// The markers. Each stands until its time is over unless it is confirmed, and falls when an
-/// answer arrives that may be shared.
+/// Markers by key. Each holds until its end unless it is renewed, and is removed when an answer
+/// arrives that may be shared.
 #[derive(Debug)]
 pub(crate) struct PassMarkers {
-    until: Remembered<(Timestamp, Marked)>,
+    by_key: BoundedMap<(Timestamp, Marked)>,
 }
 
-/// Why answers for a key are not shared.
+/// Reason why answers of a key are not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked {
-    /// They may not be: none stands in any tier.
+    /// Sharing is not allowed. No tier stores them.
     Private,
-    /// They are never fresh. They are stored, and their origin is asked about them each time.
+    /// They are never fresh. They are stored, and validated for each request.
     Unfresh,
 }
 
 impl PassMarkers {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { until: Remembered::new(OVERHEAD) })
+        Arc::new(Self { by_key: BoundedMap::new(OVERHEAD) })
     }
 
-    /// Remembers that answers for this key are not shared, until `remember` from now.
-    pub(crate) fn mark(
-        &self,
-        key: KeyRef<'_>,
-        (why, now): (Marked, Timestamp),
-        remember: Duration,
-    ) {
+    /// Marks a key for the duration `remember`.
+    pub(crate) fn mark(&self, key: KeyRef<'_>, why: Marked, now: Timestamp, remember: Duration) {
         if !remember.is_zero() {
-            self.until.note(key, (now.plus(remember), why));
+            self.by_key.insert(key, (now.plus(remember), why));
         }
     }
 
-    /// Whether a marker stands, and why.
-    pub(crate) fn standing(&self, key: KeyRef<'_>, now: Timestamp) -> Option<Marked> {
-        self.until.of(key).filter(|(until, _)| now < *until).map(|(_, why)| why)
+    /// Returns the marker of a key.
+    pub(crate) fn get(&self, key: KeyRef<'_>, now: Timestamp) -> Option<Marked> {
+        self.by_key.get(key).filter(|(until, _)| now < *until).map(|(_, why)| why)
     }
 
-    /// An answer came that may be shared.
+    /// Removes the marker of a key.
     pub(crate) fn clear(&self, key: KeyRef<'_>) {
-        self.until.forget(key);
+        self.by_key.remove(key);
     }
 }
 
@@ -61,20 +56,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_stands_until_its_time_unless_confirmed_or_cleared() {
+    fn a_marker_holds_until_its_end_unless_renewed_or_cleared() {
         let markers = PassMarkers::new();
         let key = KeyBuf::new("test");
         let key = key.borrowed();
         let at = Timestamp::from_millis;
-        assert_eq!(markers.standing(key, at(0)), None);
-        markers.mark(key, (Marked::Private, at(0)), Duration::from_millis(100));
-        assert_eq!(markers.standing(key, at(99)), Some(Marked::Private));
-        assert_eq!(markers.standing(key, at(100)), None);
-        markers.mark(key, (Marked::Private, at(90)), Duration::from_millis(100));
-        assert_eq!(markers.standing(key, at(189)), Some(Marked::Private));
+        assert_eq!(markers.get(key, at(0)), None);
+        markers.mark(key, Marked::Private, at(0), Duration::from_millis(100));
+        assert_eq!(markers.get(key, at(99)), Some(Marked::Private));
+        assert_eq!(markers.get(key, at(100)), None);
+        markers.mark(key, Marked::Private, at(90), Duration::from_millis(100));
+        assert_eq!(markers.get(key, at(189)), Some(Marked::Private));
         markers.clear(key);
-        assert_eq!(markers.standing(key, at(91)), None);
-        markers.mark(key, (Marked::Private, at(0)), Duration::ZERO);
-        assert_eq!(markers.standing(key, at(0)), None);
+        assert_eq!(markers.get(key, at(91)), None);
+        markers.mark(key, Marked::Private, at(0), Duration::ZERO);
+        assert_eq!(markers.get(key, at(0)), None);
     }
 }

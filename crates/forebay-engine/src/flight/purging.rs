@@ -1,4 +1,4 @@
-//! A purge of one key that takes its time, since lower tiers have to be purged too.
+//! Purge of one key that takes time, because lower tiers have to be purged, too.
 
 use std::sync::Arc;
 
@@ -7,28 +7,29 @@ use smallvec::SmallVec;
 
 use super::{Flight, Flights, Shard};
 
-/// What the board knows of a key as long as it is being purged.
+/// State of a key in the table while it is being purged.
 #[derive(Debug, Default)]
-pub(super) struct UnderPurge {
-    /// How many purges of the key are under way.
+pub(super) struct KeyUnderPurge {
+    /// Number of purges of the key in progress.
     purges: usize,
-    /// The flights that they have cut. A later purge has to wait for these as well: one of them
-    /// may be committing still.
-    cut: SmallVec<[Arc<Flight>; 1]>,
+    /// Flights that they have removed. A later purge has to wait for them as well: one of them may
+    /// still be committing.
+    flights: SmallVec<[Arc<Flight>; 1]>,
 }
 
-/// A purge of one key under way. Flights that depart meanwhile do not look for the key in lower
-/// tiers; dropping this ends that.
+/// Purge of one key in progress. Until it is dropped, flights that start do not search lower tiers
+/// for the key.
 #[derive(Debug)]
 pub(crate) struct Purging {
-    flights: Arc<Flights>,
+    table: Arc<Flights>,
     primary: Key,
-    cut: SmallVec<[Arc<Flight>; 1]>,
+    flights: SmallVec<[Arc<Flight>; 1]>,
 }
 
 impl Flights {
-    /// As [`cut`](Self::cut), and keeps the key marked until lower tiers are purged, too.
-    pub(crate) fn purging<T>(
+    /// Removes the flights of a key and runs `remove`, as [`purge`](Self::purge) does, and keeps the
+    /// key marked until lower tiers are purged, too.
+    pub(crate) fn begin_purge<T>(
         self: &Arc<Self>,
         primary: KeyRef<'_>,
         remove: impl FnOnce() -> T,
@@ -38,8 +39,9 @@ impl Flights {
         (self.mark(&mut shard, primary), removed)
     }
 
-    /// The same, if `remove` holds, in one step with it; nothing if it does not.
-    pub(crate) fn purging_if(
+    /// Runs `remove`, and if it holds, begins a purge as [`begin_purge`](Self::begin_purge) does, in
+    /// one step.
+    pub(crate) fn begin_purge_if(
         self: &Arc<Self>,
         primary: KeyRef<'_>,
         remove: impl FnOnce() -> bool,
@@ -49,12 +51,12 @@ impl Flights {
     }
 
     fn mark(self: &Arc<Self>, shard: &mut Shard, primary: KeyRef<'_>) -> Purging {
-        let cut = shard.cut(primary);
+        let removed = shard.purge(primary);
         let marked = shard.purging.entry(primary.to_key()).or_default();
         marked.purges += 1;
-        marked.cut.extend(cut);
-        let cut = marked.cut.clone();
-        Purging { flights: self.clone(), primary: primary.to_key(), cut }
+        marked.flights.extend(removed);
+        let flights = marked.flights.clone();
+        Purging { table: self.clone(), primary: primary.to_key(), flights }
     }
 }
 
@@ -63,9 +65,9 @@ impl Purging {
         self.primary.borrowed()
     }
 
-    /// Waits until none of the cut flights is committing to a lower tier. None of them starts to.
+    /// Waits until none of the removed flights is committing to a lower tier. None of them starts to.
     pub(crate) async fn committed(&self) {
-        for flight in &self.cut {
+        for flight in &self.flights {
             drop(flight.committing.lock().await);
         }
     }
@@ -73,7 +75,7 @@ impl Purging {
 
 impl Drop for Purging {
     fn drop(&mut self) {
-        let mut shard = self.flights.shard(self.primary.borrowed()).lock();
+        let mut shard = self.table.shard(self.primary.borrowed()).lock();
         let Some(marked) = shard.purging.get_mut(self.primary.borrowed().bytes()) else { return };
         marked.purges -= 1;
         if marked.purges == 0 {

@@ -1,30 +1,30 @@
-//! Keys whose last load failed: none is begun for them until a moment has passed.
+//! Back-off of keys whose last load failed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Dice, KeyRef, Timestamp, pace};
 
-use crate::flight::load::LoadError;
-use crate::runtime::bounded_map::Remembered;
+use super::load::LoadError;
+use crate::runtime::bounded_map::BoundedMap;
 
-/// What one failure costs beside its key: the place, and the words of an error.
+/// Bytes of one failure besides its key: the record, and the text of an error.
 const OVERHEAD: u64 = 512;
 
-/// How long after a failure the next one counts as another in a row. Beyond it the origin may
-/// have been well and gone again.
-const IN_A_ROW: Duration = Duration::from_secs(60);
+/// Maximum time between two failures that count as consecutive. After a longer time the origin may
+/// have recovered in between.
+const CONSECUTIVE_MAX: Duration = Duration::from_secs(60);
 
-/// The failures of late. Each holds loads back for a moment, the longer the more there were in a
-/// row; the first success forgets them. One that is forgotten early is merely asked for sooner.
+/// Recent failures by key. Each starts a back-off, which grows with the number of consecutive
+/// failures; the first success ends it. A failure that is evicted only ends the back-off early.
 #[derive(Debug)]
 pub(crate) struct RecentFailures {
-    by_key: Remembered<Failure>,
+    by_key: BoundedMap<Failure>,
 }
 
 #[derive(Clone, Debug)]
 struct Failure {
-    in_a_row: u32,
+    consecutive: u32,
     at: Timestamp,
     until: Timestamp,
     error: LoadError,
@@ -32,32 +32,33 @@ struct Failure {
 
 impl RecentFailures {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { by_key: Remembered::new(OVERHEAD) })
+        Arc::new(Self { by_key: BoundedMap::new(OVERHEAD) })
     }
 
-    /// A load for this key has failed.
+    /// Notes a failed load.
     pub(crate) fn note(
         &self,
         key: KeyRef<'_>,
         error: LoadError,
-        (now, dice): (Timestamp, &mut impl Dice),
+        now: Timestamp,
+        dice: &mut impl Dice,
     ) {
-        let before = self.by_key.of(key);
-        let before = before.filter(|failure| now.since(failure.at) < IN_A_ROW);
-        let in_a_row = before.map_or(1, |failure| failure.in_a_row.saturating_add(1));
-        let until = now.plus(pace::back_off(in_a_row, dice.unit()));
-        self.by_key.note(key, Failure { in_a_row, at: now, until, error });
+        let before = self.by_key.get(key);
+        let before = before.filter(|failure| now.since(failure.at) < CONSECUTIVE_MAX);
+        let consecutive = before.map_or(1, |failure| failure.consecutive.saturating_add(1));
+        let until = now.plus(pace::back_off(consecutive, dice.unit()));
+        self.by_key.insert(key, Failure { consecutive, at: now, until, error });
     }
 
-    /// What the last load failed by, if nothing is to be loaded yet.
+    /// Returns the error of the last load during the back-off.
     pub(crate) fn recent(&self, key: KeyRef<'_>, now: Timestamp) -> Option<LoadError> {
-        let failure = self.by_key.of(key)?;
+        let failure = self.by_key.get(key)?;
         (now < failure.until).then_some(failure.error)
     }
 
-    /// A load for this key has brought something.
+    /// Ends the back-off of a key after a successful load.
     pub(crate) fn forget(&self, key: KeyRef<'_>) {
-        self.by_key.forget(key);
+        self.by_key.remove(key);
     }
 }
 
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Dice that take nothing away.
+    /// Random numbers that shorten no back-off.
     struct Never;
 
     impl Dice for Never {
@@ -81,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_hold_back_longer_and_a_success_forgets_them() {
+    fn consecutive_failures_lengthen_the_back_off_and_a_success_ends_it() {
         let failures = RecentFailures::new();
         let key = KeyBuf::new("test");
         let key = key.borrowed();
         let fail = |millis| {
-            failures.note(key, LoadError::origin("no route"), (at(millis), &mut Never));
+            failures.note(key, LoadError::origin("no route"), at(millis), &mut Never);
         };
         assert!(failures.recent(key, at(0)).is_none());
         fail(0);

@@ -12,26 +12,26 @@ fn key(name: &str) -> Key {
     KeyBuf::new("test").part(name.as_bytes()).borrowed().to_key()
 }
 
-fn boarder(key: KeyRef<'_>) -> Boarder<'_> {
-    Boarder { primary: key, key, passed_over: None, now: Duration::ZERO }
+fn boarder(key: KeyRef<'_>) -> JoinRequest<'_> {
+    JoinRequest { primary: key, key, passed_over: None, now: Duration::ZERO }
 }
 
-fn board(flights: &Arc<Flights>, name: &str) -> Boarding {
+fn board(flights: &Arc<Flights>, name: &str) -> Role {
     let key = key(name);
-    flights.board(boarder(key.borrowed()), Position::default)
+    flights.join(boarder(key.borrowed()), Position::default)
 }
 
-fn lead(flights: &Arc<Flights>, name: &str) -> Seat {
+fn lead(flights: &Arc<Flights>, name: &str) -> LeaderGuard {
     match board(flights, name) {
-        Boarding::Lead(seat) => seat,
-        Boarding::Follow(_) | Boarding::Full => panic!("{name} is flying already"),
+        Role::Lead(seat) => seat,
+        Role::Follow(_) | Role::Full => panic!("{name} is flying already"),
     }
 }
 
 fn follow(flights: &Arc<Flights>, name: &str) -> Follower {
     match board(flights, name) {
-        Boarding::Follow(follower) => follower,
-        Boarding::Lead(_) | Boarding::Full => panic!("{name} is not flying"),
+        Role::Follow(follower) => follower,
+        Role::Lead(_) | Role::Full => panic!("{name} is not flying"),
     }
 }
 
@@ -42,9 +42,12 @@ fn one_leads_the_others_follow_and_all_are_told() {
     let mut followers: Vec<_> = (0..3).map(|_| follow(&flights, "a")).collect();
     let _other = lead(&flights, "b");
     assert!(followers.iter_mut().all(|follower| follower.now_or_never().is_none()));
-    seat.land(Landed::Failed(LoadError::NotCached));
+    seat.announce(FlightResult::Failed(LoadError::NotCached));
     for follower in &mut followers {
-        assert!(matches!(follower.now_or_never(), Some(Landed::Failed(LoadError::NotCached))));
+        assert!(matches!(
+            follower.now_or_never(),
+            Some(FlightResult::Failed(LoadError::NotCached))
+        ));
     }
 }
 
@@ -54,7 +57,7 @@ fn a_dropped_seat_is_free_for_the_next() {
     let seat = lead(&flights, "a");
     let mut follower = follow(&flights, "a");
     drop(seat);
-    assert!(matches!((&mut follower).now_or_never(), Some(Landed::Abandoned)));
+    assert!(matches!((&mut follower).now_or_never(), Some(FlightResult::Abandoned)));
     let _next = lead(&flights, "a");
     assert_eq!(flights.count(), 1);
 }
@@ -64,12 +67,12 @@ fn a_cut_flight_stores_nothing_and_is_not_boarded() {
     let flights = Flights::new();
     let seat = lead(&flights, "a");
     let mut aboard = follow(&flights, "a");
-    flights.cut(key("a").borrowed(), || ());
+    flights.purge(key("a").borrowed(), || ());
     let next = lead(&flights, "a");
-    assert_eq!(seat.unless_cut(|| ()), None);
-    assert_eq!(next.unless_cut(|| ()), Some(()));
-    seat.land(Landed::Private);
-    assert!(matches!((&mut aboard).now_or_never(), Some(Landed::Private)));
+    assert_eq!(seat.unless_purged(|| ()), None);
+    assert_eq!(next.unless_purged(|| ()), Some(()));
+    seat.announce(FlightResult::Private);
+    assert!(matches!((&mut aboard).now_or_never(), Some(FlightResult::Private)));
     drop(seat);
     assert_eq!(flights.count(), 1, "the old flight's end leaves the new one on the board");
 }
@@ -78,10 +81,10 @@ fn a_cut_flight_stores_nothing_and_is_not_boarded() {
 fn a_flight_alone_is_seen_by_purges_and_boarded_by_nobody() {
     let flights = Flights::new();
     let key = key("a");
-    let alone = flights.alone(boarder(key.borrowed()), Position::default);
+    let alone = flights.lead_alone(boarder(key.borrowed()), Position::default);
     let _seat = lead(&flights, "a");
-    flights.cut(key.borrowed(), || ());
-    assert_eq!(alone.unless_cut(|| ()), None);
+    flights.purge(key.borrowed(), || ());
+    assert_eq!(alone.unless_purged(|| ()), None);
 }
 
 #[test]
@@ -98,8 +101,8 @@ fn nobody_boards_between_the_cut_and_the_removal_nor_while_something_is_stored()
     let flights = Flights::new();
     let key = key("a");
     let is_locked = || flights.shard(key.borrowed()).try_lock().is_none();
-    assert!(flights.cut(key.borrowed(), is_locked));
-    assert_eq!(lead(&flights, "a").unless_cut(is_locked), Some(true));
+    assert!(flights.purge(key.borrowed(), is_locked));
+    assert_eq!(lead(&flights, "a").unless_purged(is_locked), Some(true));
     assert!(!is_locked());
 }
 
@@ -108,12 +111,12 @@ fn a_purge_of_many_cuts_those_it_reaches_and_leaves_the_others_on_the_board() {
     let flights = Flights::new();
     let (old, other) = (lead(&flights, "old"), lead(&flights, "other"));
     let mut aboard = follow(&flights, "old");
-    flights.cut_where(|flight| flight.number == old.flight().number);
-    assert_eq!((old.unless_cut(|| ()), other.unless_cut(|| ())), (None, Some(())));
+    flights.purge_where(|flight| flight.number == old.flight().number);
+    assert_eq!((old.unless_purged(|| ()), other.unless_purged(|| ())), (None, Some(())));
     let _next = lead(&flights, "old");
     let _still = follow(&flights, "other");
-    old.land(Landed::Private);
-    assert!(matches!((&mut aboard).now_or_never(), Some(Landed::Private)));
+    old.announce(FlightResult::Private);
+    assert!(matches!((&mut aboard).now_or_never(), Some(FlightResult::Private)));
 }
 
 #[test]
@@ -122,11 +125,11 @@ fn a_flight_that_was_passed_over_is_not_boarded_again_by_the_same_caller() {
     let key = key("a");
     let key = key.borrowed();
     let first = lead(&flights, "a");
-    let boarder = Boarder { passed_over: Some(first.flight()), ..boarder(key) };
-    let Boarding::Lead(second) = flights.board(boarder, Position::default) else {
+    let boarder = JoinRequest { passed_over: Some(first.flight()), ..boarder(key) };
+    let Role::Lead(second) = flights.join(boarder, Position::default) else {
         panic!("the first is not for this one");
     };
-    let Boarding::Follow(follower) = flights.board(boarder, Position::default) else {
+    let Role::Follow(follower) = flights.join(boarder, Position::default) else {
         panic!("the second is");
     };
     assert!(Arc::ptr_eq(follower.flight(), second.flight()));
@@ -148,16 +151,18 @@ fn a_body_does_not_flow_past_followers_that_have_yet_to_wake() {
     assert!((&mut goes).now_or_never().is_none());
     let (writer, entry) = flowing();
     let mut leader = entry.body.reader();
-    seat.land(Landed::Shared(entry, None));
+    seat.announce(FlightResult::Shared(entry, None));
     writer.push(Bytes::from_static(b"one"));
     writer.push(Bytes::from_static(b"two"));
     assert!(matches!(leader.next().now_or_never(), Some(Some(Ok(_)))));
     drop(goes);
-    let Some(Landed::Shared(entry, _)) = (&mut wakes).now_or_never() else { panic!("not told") };
+    let Some(FlightResult::Shared(entry, _)) = (&mut wakes).now_or_never() else {
+        panic!("not told")
+    };
     let mut follower = entry.body.reader();
     assert_eq!(follower.next().now_or_never(), Some(Some(Ok(Bytes::from_static(b"one")))));
     let late = follow(&flights, "a").now_or_never();
-    assert!(matches!(late, Some(Landed::Abandoned)), "now the first byte is gone: {late:?}");
+    assert!(matches!(late, Some(FlightResult::Abandoned)), "now the first byte is gone: {late:?}");
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn a_writer_that_vanishes_breaks_the_body_for_everybody() {
 fn a_window_waits_for_who_has_a_place_and_for_nobody_else() {
     explore(&["joined", "too late", "fell behind", "left"], |seen| {
         let (writer, body) = windowed();
-        let leader = body.boarded(false).expect("nothing has flowed yet");
+        let leader = body.for_reader(false).expect("nothing has flowed yet");
         let joins = spawn(joins(body.clone(), seen.clone()));
         let comes_late = spawn(comes_unasked(body.clone(), seen.clone()));
         let leaves = {
@@ -182,7 +182,7 @@ fn a_window_waits_for_who_has_a_place_and_for_nobody_else() {
 
 /// Comes if it is told that the first byte is there.
 async fn joins(body: Body, seen: Seen) {
-    match body.boarded(false) {
+    match body.for_reader(false) {
         Some(body) => {
             seen.note("joined");
             read_all(body.reader()).await;
@@ -214,7 +214,7 @@ async fn comes_unasked(body: Body, seen: Seen) {
 fn only_who_stands_still_is_left_behind() {
     explore(&["moved", "left behind", "came"], |seen| {
         let (writer, body) = windowed();
-        let places = [body.boarded(false), body.boarded(false)];
+        let places = [body.for_reader(false), body.for_reader(false)];
         let [Some(first), Some(second)] = places else { panic!("nothing has flowed yet") };
         let before = writer.standings();
         let reads = {
@@ -236,7 +236,7 @@ fn only_who_stands_still_is_left_behind() {
             spawn(async move {
                 drop(second);
                 // Whoever comes now, comes after `before`.
-                let Some(third) = body.boarded(false) else { return };
+                let Some(third) = body.for_reader(false) else { return };
                 seen.note("came");
                 let mut reader = third.reader();
                 for number in 0..PIECES {

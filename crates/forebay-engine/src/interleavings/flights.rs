@@ -10,7 +10,7 @@ use shuttle::thread;
 
 use super::*;
 use crate::entry::body::Flow;
-use crate::flight::{Boarder, Boarding, Flight, Flights, Follower, Landed, Seat};
+use crate::flight::{Flight, FlightResult, Flights, Follower, JoinRequest, LeaderGuard, Role};
 use crate::memory::MemoryTier;
 use crate::runtime::sync::atomic::AtomicU64;
 
@@ -19,30 +19,30 @@ const ROUNDS_MAX: usize = 8;
 
 /// What comes of boarding where there is room for everybody.
 enum Boarded {
-    Lead(Seat),
+    Lead(LeaderGuard),
     Follow(Follower),
 }
 
 fn board(flights: &Arc<Flights>, passed_over: Option<&Arc<Flight>>) -> Boarded {
     let key = key();
     let primary = key.borrowed();
-    let boarder = Boarder { primary, key: primary, passed_over, now: Duration::ZERO };
-    match flights.board(boarder, Position::default) {
-        Boarding::Lead(seat) => Boarded::Lead(seat),
-        Boarding::Follow(follower) => Boarded::Follow(follower),
-        Boarding::Full => panic!("there is room for all callers of these tests"),
+    let boarder = JoinRequest { primary, key: primary, passed_over, now: Duration::ZERO };
+    match flights.join(boarder, Position::default) {
+        Role::Lead(seat) => Boarded::Lead(seat),
+        Role::Follow(follower) => Boarded::Follow(follower),
+        Role::Full => panic!("there is room for all callers of these tests"),
     }
 }
 
-fn lead(flights: &Arc<Flights>) -> Seat {
+fn lead(flights: &Arc<Flights>) -> LeaderGuard {
     match board(flights, None) {
         Boarded::Lead(seat) => seat,
         Boarded::Follow(_) => panic!("nothing flies yet"),
     }
 }
 
-fn shared(number: u64) -> Landed {
-    Landed::Shared(numbered(number, fresh()), None)
+fn shared(number: u64) -> FlightResult {
+    FlightResult::Shared(numbered(number, fresh()), None)
 }
 
 /// Invariant 3.
@@ -61,7 +61,7 @@ fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
                     Boarded::Lead(seat) => {
                         seen.note("led");
                         assert_eq!(boardable.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                        seat.land(shared(number));
+                        seat.announce(shared(number));
                         boardable.fetch_sub(1, Ordering::SeqCst);
                     }
                     Boarded::Follow(mut follower) => {
@@ -70,7 +70,7 @@ fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
                         if landed.is_none() {
                             landed = Some(follower.await);
                         }
-                        assert!(matches!(landed, Some(Landed::Shared(..))), "{landed:?}");
+                        assert!(matches!(landed, Some(FlightResult::Shared(..))), "{landed:?}");
                     }
                 }
             })
@@ -101,12 +101,12 @@ fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
                     polls += 1;
                     Pin::new(&mut follower).poll(cx)
                 });
-                assert!(matches!(landed.await, Landed::Shared(..)));
+                assert!(matches!(landed.await, FlightResult::Shared(..)));
                 seen.note(if polls > 1 { "waited" } else { "asked later" });
             })
         };
         let callers: Vec<_> = (0..2).map(caller).collect();
-        seat.land(shared(1));
+        seat.announce(shared(1));
         join(callers);
         drop(seat);
         assert_eq!(flights.count(), 0);
@@ -129,11 +129,11 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
                     match board(&flights, None) {
                         Boarded::Lead(seat) => {
                             led.fetch_add(1, Ordering::SeqCst);
-                            return seat.land(shared(number));
+                            return seat.announce(shared(number));
                         }
                         Boarded::Follow(follower) => match follower.await {
-                            Landed::Shared(..) => return seen.note("followed the next"),
-                            Landed::Abandoned => seen.note("abandoned"),
+                            FlightResult::Shared(..) => return seen.note("followed the next"),
+                            FlightResult::Abandoned => seen.note("abandoned"),
                             landed => panic!("nobody landed {landed:?}"),
                         },
                     }
@@ -172,7 +172,7 @@ fn what_may_not_be_shared_is_not_boarded_again() {
                     Boarded::Follow(follower) => follower,
                 };
                 let landed = follower.await;
-                assert!(matches!(landed, Landed::Private), "{landed:?}");
+                assert!(matches!(landed, FlightResult::Private), "{landed:?}");
                 seen.note("told in time");
                 match board(&flights, None) {
                     Boarded::Lead(_) => seen.note("led anew"),
@@ -181,7 +181,7 @@ fn what_may_not_be_shared_is_not_boarded_again() {
             })
         };
         let callers: Vec<_> = (0..2).map(caller).collect();
-        seat.land(Landed::Private);
+        seat.announce(FlightResult::Private);
         join(callers);
         drop(seat);
         assert_eq!(flights.count(), 0);
@@ -204,8 +204,8 @@ fn a_promise_to_a_follower_is_kept_or_given_back() {
         let entry = Entry::new(fresh(), Head::default(), Body::flowing(flow));
         let entry = Arc::new(entry);
         writer.push(bodies::piece(0));
-        let leaders = entry.boarded(false).expect("nothing has flowed yet");
-        seat.land(Landed::Shared(entry, None));
+        let leaders = entry.for_reader(false).expect("nothing has flowed yet");
+        seat.announce(FlightResult::Shared(entry, None));
         let leader = spawn(async move { bodies::read_all(leaders.body.reader()).await });
         let wanted = shuttle::future::block_on(bodies::write(&writer));
         join([stays, goes, leader]);
@@ -224,8 +224,8 @@ async fn reads_all(flights: Arc<Flights>, seen: Seen) {
         landed = Some((&mut follower).await);
     }
     match landed.expect("it has landed") {
-        Landed::Shared(entry, _) => bodies::read_all(entry.body.reader()).await,
-        Landed::Abandoned if !waited => seen.note("too late"),
+        FlightResult::Shared(entry, _) => bodies::read_all(entry.body.reader()).await,
+        FlightResult::Abandoned if !waited => seen.note("too late"),
         landed => panic!("waited: {waited}, and was told {landed:?}"),
     }
 }
@@ -263,8 +263,8 @@ impl World {
         self.memory.get(key().borrowed()).map(|entry| number_of(&entry))
     }
 
-    fn remember(&self, seat: &Seat, number: u64) {
-        seat.unless_cut(|| self.memory.put(key(), numbered(number, fresh())));
+    fn remember(&self, seat: &LeaderGuard, number: u64) {
+        seat.unless_purged(|| self.memory.put(key(), numbered(number, fresh())));
     }
 
     /// A caller as in the story: looks, boards, looks again if it leads, loads, stores, lands.
@@ -275,7 +275,7 @@ impl World {
         let seat = match board(&self.flights, None) {
             Boarded::Lead(seat) => seat,
             Boarded::Follow(follower) => match follower.await {
-                Landed::Shared(entry, _) => return number_of(&entry),
+                FlightResult::Shared(entry, _) => return number_of(&entry),
                 landed => panic!("nobody landed {landed:?}"),
             },
         };
@@ -284,13 +284,13 @@ impl World {
             self.remember(&seat, number);
             number
         });
-        seat.land(shared(number));
+        seat.announce(shared(number));
         number
     }
 
     fn purge(&self) -> u64 {
         let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
-        self.flights.cut(key().borrowed(), || self.memory.remove(key().borrowed()));
+        self.flights.purge(key().borrowed(), || self.memory.remove(key().borrowed()));
         floor
     }
 
@@ -302,18 +302,19 @@ impl World {
         let seat = match board(&self.flights, None) {
             Boarded::Lead(seat) => seat,
             Boarded::Follow(follower) => match follower.await {
-                Landed::Shared(entry, _) => return number_of(&entry),
+                FlightResult::Shared(entry, _) => return number_of(&entry),
                 landed => panic!("nobody landed {landed:?}"),
             },
         };
         let found = self.remembered();
-        let found = found.or_else(|| seat.flight().walks.then(|| *self.lower.lock()).flatten());
+        let found =
+            found.or_else(|| seat.flight().may_search_tiers.then(|| *self.lower.lock()).flatten());
         let number = found.unwrap_or_else(|| self.truth());
         self.remember(&seat, number);
-        seat.land(shared(number));
-        seat.close_boarding();
+        seat.announce(shared(number));
+        seat.close();
         let _committing = seat.flight().committing.lock().await;
-        if seat.unless_cut(|| ()).is_some() {
+        if seat.unless_purged(|| ()).is_some() {
             seen.note("committed");
             // A tier takes its time.
             thread::yield_now();
@@ -325,7 +326,7 @@ impl World {
     async fn purge_deep(&self) -> u64 {
         let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
         let remove = || self.memory.remove(key().borrowed());
-        let (purging, _) = self.flights.purging(key().borrowed(), remove);
+        let (purging, _) = self.flights.begin_purge(key().borrowed(), remove);
         purging.committed().await;
         *self.lower.lock() = None;
         floor

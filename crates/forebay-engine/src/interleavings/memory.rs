@@ -7,7 +7,7 @@ use forebay_core::{Position, Presence, Vary};
 
 use super::{Arc, Entry, LIMITS, explore, fresh, in_flight, join, key, number_of, numbered, spawn};
 use crate::entry::select::Select;
-use crate::flight::{Boarder, Flights, Seat};
+use crate::flight::{Flights, JoinRequest, LeaderGuard};
 use crate::memory::{Found, MemoryTier};
 use crate::runtime::sync::Mutex;
 use crate::runtime::sync::atomic::{AtomicU64, Ordering};
@@ -53,11 +53,11 @@ impl World {
         })
     }
 
-    fn depart(&self) -> Seat {
+    fn depart(&self) -> LeaderGuard {
         let key = key();
         let (primary, now) = (key.borrowed(), Duration::ZERO);
-        let boarder = Boarder { primary, key: primary, passed_over: None, now };
-        self.flights.alone(boarder, Position::default)
+        let boarder = JoinRequest { primary, key: primary, passed_over: None, now };
+        self.flights.lead_alone(boarder, Position::default)
     }
 
     fn find(&self, language: &'static str) -> Option<u64> {
@@ -68,8 +68,8 @@ impl World {
     }
 
     /// What a walk finds: nobody asks a tier that is being purged.
-    fn walk(&self, seat: &Seat) -> Option<u64> {
-        seat.flight().walks.then(|| *self.below.lock()).flatten()
+    fn walk(&self, seat: &LeaderGuard) -> Option<u64> {
+        seat.flight().may_search_tiers.then(|| *self.below.lock()).flatten()
     }
 
     /// An answer of the origin: its family is announced with its head, and it is stored when it
@@ -77,9 +77,9 @@ impl World {
     fn load(&self, language: &'static str) -> bool {
         let seat = self.depart();
         let number = self.truth.load(Ordering::SeqCst);
-        seat.unless_cut(|| self.memory.announce(key().borrowed(), (&vary(), Presence::Present)));
+        seat.unless_purged(|| self.memory.announce(key().borrowed(), &vary(), Presence::Present));
         let store = || self.memory.store(key().borrowed(), &Language(language), varying(number));
-        seat.unless_cut(store).is_some()
+        seat.unless_purged(store).is_some()
     }
 
     /// An answer of the origin, by a flight that has found a family below.
@@ -89,11 +89,11 @@ impl World {
         let number = self.truth.load(Ordering::SeqCst);
         let store = || {
             if known {
-                self.memory.adopt(key().borrowed(), (&vary(), BELOW), Presence::Present);
+                self.memory.adopt(key().borrowed(), &vary(), BELOW, Presence::Present);
             }
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
-        seat.unless_cut(store).is_some()
+        seat.unless_purged(store).is_some()
     }
 
     /// An answer of a lower tier, which is of the family that it knows there.
@@ -101,16 +101,16 @@ impl World {
         let seat = self.depart();
         let Some(number) = self.walk(&seat) else { return false };
         let store = || {
-            self.memory.replace_family(key().borrowed(), (&vary(), BELOW), Presence::Present);
+            self.memory.replace_family(key().borrowed(), &vary(), BELOW, Presence::Present);
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
-        seat.unless_cut(store).is_some()
+        seat.unless_purged(store).is_some()
     }
 
     fn purge(&self) -> u64 {
         let floor = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
         let remove = || self.memory.remove(key().borrowed());
-        let (_purging, _) = self.flights.purging(key().borrowed(), remove);
+        let (_purging, _) = self.flights.begin_purge(key().borrowed(), remove);
         *self.below.lock() = None;
         floor
     }
@@ -175,8 +175,8 @@ fn an_announcement_takes_nothing_away() {
             let (world, seen) = (world.clone(), seen.clone());
             spawn(async move {
                 let seat = world.depart();
-                seat.unless_cut(|| {
-                    world.memory.announce(key().borrowed(), (&vary(), Presence::Present));
+                seat.unless_purged(|| {
+                    world.memory.announce(key().borrowed(), &vary(), Presence::Present);
                 });
                 seen.note(if world.find("de").is_none() {
                     "announced first"
@@ -189,7 +189,7 @@ fn an_announcement_takes_nothing_away() {
             let world = world.clone();
             spawn(async move {
                 let seat = world.depart();
-                seat.unless_cut(|| world.memory.put(key(), numbered(1, fresh())));
+                seat.unless_purged(|| world.memory.put(key(), numbered(1, fresh())));
             })
         };
         join([announces, stores]);

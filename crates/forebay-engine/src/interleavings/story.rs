@@ -14,8 +14,8 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::entry::select::{Credentials, Select};
-use crate::flight::load::{Company, Load, LoadError, Loaded};
-use crate::lookup::{Ask, Coalesce, Look, Obtained};
+use crate::flight::load::{Audience, Load, LoadError, Loaded};
+use crate::lookup::{Coalesce, Lookup, LookupResult, Outcome};
 use crate::runtime::sync::finish_tasks;
 use crate::{Clock, Content, Engine, Limits};
 
@@ -81,20 +81,32 @@ impl Load for Origin {
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
-        _company: Company,
+        _company: Audience,
     ) -> impl Future<Output = Answer> + Send {
         (self.script)(prior)
     }
 }
 
-async fn obtain(engine: Arc<Engine>, origin: Origin) -> Result<Obtained, LoadError> {
+async fn obtain(engine: Arc<Engine>, origin: Origin) -> Result<Outcome, LoadError> {
     let (key, demand) = (key(), Demand::default());
-    engine.obtain(&ask(&key, &demand, &origin), origin.clone()).await
+    answer_to(&engine, &ask(&key, &demand, &origin), origin.clone()).await
 }
 
-fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> {
+/// Looks an entry up, and loads it if memory does not answer.
+async fn answer_to(
+    engine: &Arc<Engine>,
+    lookup: &Lookup<'_>,
+    load: Origin,
+) -> Result<Outcome, LoadError> {
+    match engine.lookup(lookup) {
+        LookupResult::Hit(outcome) => Ok(outcome),
+        LookupResult::Miss(miss) => miss.load(engine, lookup, load).await,
+    }
+}
+
+fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Lookup<'a> {
     let credentials = Credentials::Anonymous;
-    Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Everywhere }
+    Lookup { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Cluster }
 }
 
 fn meta() -> Meta {
@@ -106,7 +118,7 @@ fn meta() -> Meta {
 /// An answer that is one number, all at once or in two pieces.
 fn answer(number: u64, in_pieces: bool) -> Loaded {
     let mut bytes = Bytes::copy_from_slice(&number.to_le_bytes());
-    let source = if in_pieces {
+    let content = if in_pieces {
         let first = bytes.split_to(4);
         let rest = async {
             yield_now().await;
@@ -117,17 +129,17 @@ fn answer(number: u64, in_pieces: bool) -> Loaded {
     } else {
         Content::Whole(bytes)
     };
-    Loaded::Entry { meta: meta(), head: Head::default(), source }
+    Loaded::Entry { meta: meta(), head: Head::default(), content }
 }
 
 /// The same answer, for those alone who select as its request did.
 fn varying(answer: Loaded) -> Loaded {
-    let Loaded::Entry { mut meta, head, source } = answer else { panic!("nothing to select") };
+    let Loaded::Entry { mut meta, head, content } = answer else { panic!("nothing to select") };
     meta.set_vary(Vary::new([LANGUAGE]));
-    Loaded::Entry { meta, head, source }
+    Loaded::Entry { meta, head, content }
 }
 
-async fn number_from(obtained: &Obtained) -> u64 {
+async fn number_from(obtained: &Outcome) -> u64 {
     number_in(&obtained.entry.body.reader().collect().await.expect("it does not break"))
 }
 
@@ -145,9 +157,9 @@ fn stored(engine: &Engine) -> Option<u64> {
 /// What a caller would be given now, without a load.
 fn at_hand(engine: &Engine, origin: &Origin) -> Option<u64> {
     let (key, demand) = (key(), Demand::default());
-    match engine.look(&ask(&key, &demand, origin)) {
-        Look::Served(obtained) => Some(number_of(&obtained.entry)),
-        Look::Wanting(_) => None,
+    match engine.lookup(&ask(&key, &demand, origin)) {
+        LookupResult::Hit(obtained) => Some(number_of(&obtained.entry)),
+        LookupResult::Miss(_) => None,
     }
 }
 

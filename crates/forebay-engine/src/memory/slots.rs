@@ -1,4 +1,4 @@
-//! One store, bounded in bytes: what stands under a key, and how it goes.
+//! Store of entries by key, bounded in bytes, and their eviction.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -16,47 +16,46 @@ use crate::entry::in_flight::InFlight;
 use crate::entry::{Entry, SLOT_OVERHEAD};
 use crate::runtime::sync::Cache;
 
-/// How many of the heaviest objects a shard must have room for. The store refuses what is
-/// heavier than a shard's share.
+/// Number of the largest entries that must fit into a shard. The store refuses an entry larger than
+/// the share of a shard.
 const HEAVIEST_PER_SHARD: u64 = 4;
 
-/// Shards beyond this many per core bring nothing.
+/// Maximum number of shards per core; more bring nothing.
 const SHARDS_PER_CORE: usize = 4;
 
-/// How many entries are reckoned with at least.
+/// Minimum estimate of the number of entries.
 const ITEMS_MIN: u64 = 64;
 
-/// For how many entries there is room in the tables from the start: they are not moved while they
-/// fill, and do not end up twice as large as they must be. What is not used yet is not touched, so
-/// that the system has not given it. Who has more is beyond what a guess should take.
+/// Maximum number of entries for which the tables are reserved at the start, so that they are not
+/// moved while they fill. Unused memory is not touched, and so not allocated by the system.
 const RESERVED_MAX: u64 = 1 << 20;
 
-/// The bounds of a store, in bytes.
+/// Bounds of a store, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Everything together.
+    /// Size of all entries.
     pub(super) size: u64,
-    /// One entry.
+    /// Size of one entry.
     pub(super) object_max: u64,
-    /// An entry as a rule: how many names of what has left are remembered goes by it.
+    /// Typical size of an entry, which decides how many evicted keys are remembered.
     pub(super) typical: u64,
 }
 
-/// What stands under a key.
+/// Value of a key.
 #[derive(Clone, Debug)]
 pub(super) enum Slot {
     Entry(Arc<Entry>),
-    /// The key has variants; they stand under keys of their own.
+    /// The key has variants, which have keys of their own.
     Variants(Arc<Variants>),
 }
 
-/// The family of variants of a primary key.
+/// Family of variants of a primary key.
 #[derive(Debug)]
 pub(super) struct Variants {
     pub(super) vary: Vary,
-    /// Part of every variant's key: a new generation leaves all old variants behind.
+    /// Part of every variant's key: a new generation makes all old variants unreachable.
     pub(super) generation: u64,
-    /// Those that have been stored, for whoever wants all of them.
+    /// Stored variants.
     pub(super) members: Members,
 }
 
@@ -66,9 +65,9 @@ impl Variants {
     }
 }
 
-/// A key with what stands under it. To the store all of it is the key, and the value is nothing:
-/// the store gives out clones of its values, and the clone of a pointer is two writes to a line
-/// that all readers share. While it compares keys, it lets them be seen as they are.
+/// Key with its slot. For the store both are the key, and the value is empty: the store returns
+/// clones of values, and the clone of a pointer is two writes to a cache line that all readers
+/// share. The slot is read while the store compares keys.
 #[derive(Debug)]
 struct Held {
     key: Key,
@@ -89,7 +88,7 @@ impl Hash for Held {
     }
 }
 
-/// What something may be asked for by.
+/// Key of a lookup, owned or in parts.
 pub(super) trait Asked {
     fn tail(&self) -> &[u8];
     fn is(&self, key: KeyRef<'_>) -> bool;
@@ -119,7 +118,7 @@ impl Asked for Name<'_> {
     }
 }
 
-/// A question for what stands under a key, and what to do when it is found.
+/// Lookup of a key, with a function that reads the slot.
 struct Question<A, F> {
     asked: A,
     found: F,
@@ -171,27 +170,26 @@ impl Slots {
         Self { slots, evicted, object_max, in_flight: in_flight.clone() }
     }
 
-    /// Makes room in the tables for as many typical entries as there may be.
+    /// Reserves the tables for the number of typical entries.
     pub(super) fn reserve(&self, bounds: Bounds) {
         let entries = (bounds.size / bounds.typical).min(RESERVED_MAX);
         self.slots.reserve(usize::try_from(entries).unwrap_or(0));
     }
 
-    /// Lets what stands under a key be seen, which counts as a use of it. The store is locked
-    /// meanwhile.
+    /// Calls `found` with the slot of a key, with the store locked. Counts as a use.
     #[inline]
     pub(super) fn see(&self, asked: impl Asked, found: impl Fn(&Slot)) {
         self.slots.get(&Question { asked, found });
     }
 
-    /// What stands under a key, which counts as a use of it.
+    /// Returns the slot of a key. Counts as a use.
     pub(super) fn get(&self, key: KeyRef<'_>) -> Option<Slot> {
         let slot = Cell::new(None);
         self.see(key, |found| slot.set(Some(found.clone())));
         slot.into_inner()
     }
 
-    /// What stands under a key, without a trace.
+    /// Returns the slot of a key, without counting as a use.
     pub(super) fn peek(&self, key: KeyRef<'_>) -> Option<Slot> {
         let slot = Cell::new(None);
         let found = |found: &Slot| slot.set(Some(found.clone()));
@@ -204,8 +202,7 @@ impl Slots {
     }
 
     pub(super) fn insert(&self, key: Key, slot: Slot) {
-        // Given back only when what had to leave for it is charged: in between there would seem to
-        // be room.
+        // Released after evicted entries are charged: otherwise memory would seem free in between.
         let _charged = match &slot {
             Slot::Entry(entry) => entry.body.settle(),
             Slot::Variants(_) => None,
@@ -218,7 +215,7 @@ impl Slots {
         removed.map(|(held, ())| held.slot.leave(&self.in_flight)).is_some()
     }
 
-    /// Takes away what has to make room for others.
+    /// Evicts a key.
     pub(super) fn evict(&self, key: KeyRef<'_>) {
         self.evicted.fetch_add(u64::from(self.remove(key)), Ordering::Relaxed);
     }
@@ -263,7 +260,7 @@ impl Weighter<Held, ()> for ByBytes {
 }
 
 impl Slot {
-    /// It is in no store any more.
+    /// Charges the body of an evicted entry to its readers.
     fn leave(self, in_flight: &Arc<InFlight>) {
         if let Self::Entry(entry) = self {
             entry.body.unsettle(in_flight, Arc::strong_count(&entry) > 1);
@@ -271,14 +268,14 @@ impl Slot {
     }
 }
 
-/// What is done when something leaves.
+/// Hook of evictions.
 #[derive(Clone, Debug)]
 struct Leaving {
     evicted: Arc<AtomicU64>,
     in_flight: Arc<InFlight>,
 }
 
-/// What has left, to be let go of when the store's lock has been given back.
+/// Evicted slots, released after the store is unlocked.
 #[derive(Default)]
 struct Left(SmallVec<[(Slot, Arc<InFlight>); 1]>);
 
@@ -291,7 +288,7 @@ impl Drop for Left {
 impl Lifecycle<Held, ()> for Leaving {
     type RequestState = Left;
 
-    /// Unlike the hook behind an eviction, this one is not called when an entry is replaced.
+    /// Called for evictions only, not when an entry is replaced.
     fn before_evict(&self, _left: &mut Left, _held: &Held, (): &mut ()) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }

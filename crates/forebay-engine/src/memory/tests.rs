@@ -117,10 +117,10 @@ fn announcing_variants_leaves_an_entry_where_it_stands() {
     let key = key("a");
     let vary = Vary::new(["accept-language"]).expect("one name");
     tier.put(key.borrowed().to_key(), entry(1));
-    tier.announce(key.borrowed(), (&vary, Presence::Present));
+    tier.announce(key.borrowed(), &vary, Presence::Present);
     assert!(hits(&tier, &key, "de"));
     tier.remove(key.borrowed());
-    tier.announce(key.borrowed(), (&vary, Presence::Present));
+    tier.announce(key.borrowed(), &vary, Presence::Present);
     assert!(matches!(tier.find(key.borrowed(), &Language("de")), Found::NoVariant(_)));
 }
 

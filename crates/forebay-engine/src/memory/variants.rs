@@ -1,7 +1,6 @@
-//! Who belongs to a family of variants, and who of them was used last.
+//! Members of a family of variants, in the order of their last use.
 //!
-//! A lookup never comes here for more than to say that it took place; the list is gone through
-//! when a variant is added.
+//! A lookup only counts a use; the list is searched when a variant is added.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,13 +11,13 @@ use forebay_core::Key;
 use crate::entry::Entry;
 use crate::runtime::sync::Mutex;
 
-/// What a member costs beside its entry.
+/// Size of a member besides its entry.
 pub(super) const MEMBER_OVERHEAD: usize = size_of::<Member>();
 
-/// The members of one family.
+/// Members of one family.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Grows by one with each use.
+    /// Number of uses so far.
     turn: AtomicU32,
     list: Mutex<Vec<Member>>,
 }
@@ -26,32 +25,32 @@ pub(super) struct Members {
 #[derive(Debug)]
 struct Member {
     key: Key,
-    /// What stands there, as long as memory or somebody else has it.
+    /// Entry, while it is in memory or in use.
     entry: Weak<Entry>,
 }
 
 impl Member {
-    /// Who has left memory has not been used for longer than all others.
+    /// A member that has left memory counts as unused for the longest time.
     fn idle(&self, turn: u32) -> u32 {
         self.entry.upgrade().map_or(u32::MAX, |entry| idle(&entry, turn))
     }
 }
 
-/// For how many turns it has not been used. Who has not been for four thousand million of them
-/// may seem to be in use.
+/// Returns the number of uses of the family since the last use of an entry. It wraps around after
+/// four thousand million.
 fn idle(entry: &Entry, turn: u32) -> u32 {
     turn.wrapping_sub(entry.used.load(Ordering::Relaxed))
 }
 
 impl Members {
-    /// This one has just been used.
+    /// Notes a use of an entry.
     pub(super) fn touch(&self, entry: &Entry) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         entry.used.store(turn, Ordering::Relaxed);
     }
 
-    /// Takes a member in, and gives back who has to leave so that there are `most` at most: those
-    /// that were used longest ago.
+    /// Adds a member, and returns the least recently used ones to be removed, so that at most
+    /// `most` remain.
     pub(super) fn admit(&self, key: &Key, entry: &Arc<Entry>, most: usize) -> Vec<Key> {
         self.touch(entry);
         let mut list = self.list.lock();

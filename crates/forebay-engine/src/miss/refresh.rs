@@ -1,32 +1,31 @@
-//! Refreshes behind an answer.
+//! Refreshes in the background, after an answer.
 
 use std::sync::Arc;
 
 use forebay_core::Demand;
 
-use super::wait::keep_of;
 use crate::engine::Engine;
-use crate::fill::Keep;
-use crate::fill::lower_lookup::{Purpose, Sought};
+use crate::fill::lower_lookup::{Purpose, TierDemand};
+use crate::fill::{FillRules, Leading};
+use crate::flight::Role;
 use crate::flight::load::Load;
-use crate::flight::{Boarding, Landed};
-use crate::lookup::{Ask, Wanting, selection_of};
+use crate::lookup::{Lookup, Miss};
 use crate::runtime::event::Event;
 use crate::runtime::sync::atomic::Ordering;
 use crate::runtime::sync::spawn;
 
-/// How many background refreshes may be under way at once. Beyond it, stale entries are served
-/// without a refresh; a later caller starts it.
+/// Maximum number of background refreshes. Beyond it, stale entries are served without a refresh; a
+/// later request starts it.
 const REFRESHES_MAX: usize = 1_024;
 
-/// A background refresh under way; dropping it makes room for another.
+/// Background refresh in progress; dropping it allows another.
 struct Refreshing(Arc<Engine>);
 
 impl Refreshing {
     fn begin(engine: &Arc<Engine>) -> Option<Self> {
-        let room = |count: usize| (count < REFRESHES_MAX).then_some(count + 1);
+        let free = |count: usize| (count < REFRESHES_MAX).then_some(count + 1);
         let counter = &engine.refreshes;
-        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         Some(Self(engine.clone()))
     }
 }
@@ -38,34 +37,30 @@ impl Drop for Refreshing {
 }
 
 impl Engine {
-    /// Refreshes behind an answer; one flight per key, and a bound on all of them.
-    pub(crate) fn refresh<L: Load>(self: &Arc<Self>, ask: &Ask<'_>, wanting: Wanting, load: L) {
-        if self.recent_failure(ask, &wanting).is_some() {
-            self.observer.observe(Event::HeldBack(ask.key));
+    /// Starts a refresh, at most one per key, within the bound on all of them.
+    pub(super) fn refresh<L: Load>(self: &Arc<Self>, lookup: &Lookup<'_>, miss: Miss, load: L) {
+        if self.recent_failure(lookup, &miss).is_some() {
+            self.observer.observe(Event::BackingOff(lookup.key));
             return;
         }
         let Some(refreshing) = Refreshing::begin(self) else {
-            self.observer.observe(Event::RefreshSkipped(ask.key));
+            self.observer.observe(Event::RefreshSkipped(lookup.key));
             return;
         };
-        let Boarding::Lead(seat) = self.board(ask, &wanting, None) else { return };
-        // As for every leader: somebody may have refreshed it since our look, or purged it.
-        match self.current(ask) {
-            Some(current) if wanting.is_about(&current) => {}
-            Some(current) => {
-                let selection = selection_of(ask, &current);
-                seat.land(Landed::Shared(current, selection));
-                return;
-            }
+        let Role::Lead(leader) = self.join(lookup, &miss, None) else { return };
+        // As for every leader: a load or a purge may have come since the lookup.
+        match self.current(lookup) {
+            Some(current) if miss.is_about(&current) => {}
+            Some(current) => return leader.announce(lookup.shared(&current)),
             None => return,
         }
         load.departs();
-        // A refresh is for everybody, whatever its caller demands.
-        let sought = Sought { demand: Demand::default(), purpose: Purpose::Refresh };
-        let keep = Keep { sought: Some(sought), ..keep_of(ask, &wanting) };
-        let flight = self.clone().fly((seat, keep, None), wanting.prior, load);
+        // A refresh is for all callers, whatever this one demands.
+        let tiers = TierDemand { demand: Demand::default(), purpose: Purpose::Refresh };
+        let rules = FillRules { tiers: Some(tiers), ..miss.rules(lookup) };
+        let leading = Leading { engine: self.clone(), leader, rules, load, reply: None };
         spawn(async move {
-            flight.await;
+            leading.run(miss.prior).await;
             drop(refreshing);
         });
     }

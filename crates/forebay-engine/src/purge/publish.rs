@@ -22,18 +22,18 @@ pub struct Purged {
     /// key, because their entries are not counted.
     pub found: bool,
     /// Knowledge of other instances.
-    pub told: Told,
+    pub propagation: Propagation,
 }
 
 /// Knowledge of other instances about a purge.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum Propagation {
     /// There are no other instances.
-    Nobody,
+    None,
     /// The purge is published: they know, or will within the delay of the bus.
-    Everybody(Published),
+    Published(Published),
     /// Publishing failed with this error. It is retried, in the order of the purges.
-    Later(TierError),
+    Pending(TierError),
 }
 
 impl Purged {
@@ -41,21 +41,22 @@ impl Purged {
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let found = self.found || other.found;
-        let told = match (self.told, other.told) {
-            (later @ Told::Later(_), _) | (_, later @ Told::Later(_)) => later,
-            (Told::Nobody, told) | (told, Told::Nobody) => told,
-            (Told::Everybody(one), Told::Everybody(other)) => {
+        let propagation = match (self.propagation, other.propagation) {
+            (later @ Propagation::Pending(_), _) | (_, later @ Propagation::Pending(_)) => later,
+            (Propagation::None, told) | (told, Propagation::None) => told,
+            (Propagation::Published(one), Propagation::Published(other)) => {
                 // The later one of a bus stands for both; instances start and end meanwhile.
                 let instances = one.instances.min(other.instances);
-                Told::Everybody(Published { instances, ..other })
+                Propagation::Published(Published { instances, ..other })
             }
         };
-        Self { found, told }
+        Self { found, propagation }
     }
 
-    pub(super) fn new(found: bool, told: Told) -> Self {
-        let elsewhere = matches!(&told, Told::Everybody(published) if published.found);
-        Self { found: found || elsewhere, told }
+    pub(super) fn new(found: bool, propagation: Propagation) -> Self {
+        let elsewhere =
+            matches!(&propagation, Propagation::Published(published) if published.found);
+        Self { found: found || elsewhere, propagation }
     }
 }
 
@@ -69,13 +70,13 @@ impl Engine {
     }
 
     /// Publishes a purge, which removes shared entries and tells other instances.
-    pub(crate) async fn publish(self: &Arc<Self>, what: &Purge, reach: Reach) -> Told {
+    pub(crate) async fn publish(self: &Arc<Self>, what: &Purge, reach: Reach) -> Propagation {
         match self.try_publish(what, reach).await {
-            None => Told::Nobody,
-            Some(Ok(published)) => Told::Everybody(published),
+            None => Propagation::None,
+            Some(Ok(published)) => Propagation::Published(published),
             Some(Err(error)) => {
                 self.publish_later(what, reach);
-                Told::Later(error)
+                Propagation::Pending(error)
             }
         }
     }

@@ -61,13 +61,13 @@ impl Engine {
                 self.log.change_trust(|bus_trust, at| bus_trust.gap(at, now));
                 self.observer.observe(Event::BusGap);
             }
-            Notice::Lost => {
+            Notice::Disconnected => {
                 self.log.change_trust(|bus_trust, at| bus_trust.lost(at, now));
-                self.observer.observe(Event::BusLost);
+                self.observer.observe(Event::BusDisconnected);
             }
-            Notice::Heard => {
+            Notice::Connected => {
                 self.log.change_trust(|bus_trust, _| bus_trust.heard());
-                self.observer.observe(Event::BusHeard);
+                self.observer.observe(Event::BusConnected);
                 if let Some(joined) = &self.joined {
                     joined.has_reported();
                 }
@@ -85,7 +85,7 @@ impl Engine {
     /// instance has purged the shared tiers.
     fn receive_purge(self: &Arc<Self>, what: Purge, reach: Reach) {
         self.log.note_for_watches(&what);
-        self.observer.observe(Event::Noticed(what.kind()));
+        self.observer.observe(Event::PurgeReceived(what.kind()));
         match &what {
             Purge::Key(key) => self.receive_purge_of_key(key.borrowed(), reach),
             _ => {
@@ -102,10 +102,10 @@ impl Engine {
 
     fn receive_purge_of_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) {
         if !self.lower.any_of_its_own() {
-            self.flights.cut(key, || self.purge_memory(key, reach));
+            self.flights.purge(key, || self.purge_memory(key, reach));
             return;
         }
-        let (purging, _) = self.flights.purging(key, || self.purge_memory(key, reach));
+        let (purging, _) = self.flights.begin_purge(key, || self.purge_memory(key, reach));
         let (engine, in_progress) = (self.clone(), self.log.progress.begin());
         spawn(async move {
             purging.committed().await;

@@ -25,7 +25,8 @@ impl Engine {
     /// stored.
     pub async fn remove_version(self: &Arc<Self>, key: KeyRef<'_>, newer: Newer) -> bool {
         let below = self.version_below(key).await;
-        let removed = self.flights.purging_if(key, || self.purge_memory_below(key, below, newer));
+        let removed =
+            self.flights.begin_purge_if(key, || self.purge_memory_below(key, below, newer));
         let Some(purging) = removed else { return false };
         let engine = self.clone();
         // Once begun it is completed, even if the caller drops the future.
@@ -43,9 +44,10 @@ impl Engine {
     pub(super) fn receive_version(self: &Arc<Self>, purge: &Purge, newer: Newer) {
         let Purge::Key(key) = purge else { return };
         self.log.note_for_watches(purge);
-        self.observer.observe(Event::Noticed(purge.kind()));
+        self.observer.observe(Event::PurgeReceived(purge.kind()));
         let key = key.borrowed();
-        let purging = self.flights.purging_if(key, || self.purge_memory_below(key, None, newer));
+        let purging =
+            self.flights.begin_purge_if(key, || self.purge_memory_below(key, None, newer));
         if let Some(purging) = purging.filter(|_| self.lower.any_of_its_own()) {
             let engine = self.clone();
             spawn(async move {

@@ -6,14 +6,14 @@
 
 use forebay_core::{KeyRef, Timestamp};
 
-use crate::runtime::bounded_map::Remembered;
+use crate::runtime::bounded_map::BoundedMap;
 use crate::tiers::bus::Newer;
 
 /// Bytes of one floor besides its key.
 const OVERHEAD: u64 = 96;
 
 /// Newest known version of each of some keys.
-pub(crate) struct Floors(Remembered<Floor>);
+pub(crate) struct Floors(BoundedMap<Floor>);
 
 #[derive(Clone, Copy, Debug)]
 struct Floor {
@@ -23,17 +23,17 @@ struct Floor {
 
 impl Floors {
     pub(crate) fn new() -> Self {
-        Self(Remembered::new(OVERHEAD))
+        Self(BoundedMap::new(OVERHEAD))
     }
 
     /// Returns the floor of a key.
     pub(crate) fn of(&self, key: KeyRef<'_>, now: Timestamp) -> Option<u64> {
-        self.0.of(key).filter(|floor| now < floor.until).map(|floor| floor.version)
+        self.0.get(key).filter(|floor| now < floor.until).map(|floor| floor.version)
     }
 
     /// Sets the floor of a key to a newer version.
     pub(crate) fn raise(&self, key: KeyRef<'_>, newer: Newer, now: Timestamp) {
         let floor = Floor { version: newer.version, until: now.plus(newer.keep) };
-        self.0.note(key, floor);
+        self.0.insert(key, floor);
     }
 }

@@ -1,23 +1,23 @@
-//! What is remembered of keys for a while, beside what is stored under them: bounded in bytes.
+//! Map of facts about keys, bounded in bytes.
 
 use std::fmt::Debug;
 
 use forebay_core::{Key, KeyRef};
 use quick_cache::{OptionsBuilder, Weighter, sync};
 
-/// What one memory of this kind may occupy, in bytes; the least used go first.
+/// Maximum size of one map, in bytes. The least used keys are removed first.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// None of these is on the hit path: few shards do.
+/// Number of shards: few, because no map is on the hit path.
 const SHARDS: usize = 4;
 
-/// Something about each of some keys. It may be forgotten at any time.
+/// Map of facts about keys. A fact may be removed at any time.
 #[derive(Debug)]
-pub(crate) struct Remembered<V: Clone + Debug> {
+pub(crate) struct BoundedMap<V: Clone + Debug> {
     by_key: sync::Cache<Key, V, ByKey, ahash::RandomState>,
 }
 
-/// The weight of a key, and what belongs to it beside.
+/// Size of a key and its fact.
 #[derive(Clone, Copy, Debug)]
 struct ByKey {
     overhead: u64,
@@ -29,8 +29,8 @@ impl<V> Weighter<Key, V> for ByKey {
     }
 }
 
-impl<V: Clone + Debug> Remembered<V> {
-    /// Each key costs `overhead` bytes beside its own.
+impl<V: Clone + Debug> BoundedMap<V> {
+    /// Creates a map in which each key counts `overhead` bytes besides its own.
     pub(crate) fn new(overhead: u64) -> Self {
         let options = OptionsBuilder::new()
             .shards(SHARDS)
@@ -44,16 +44,16 @@ impl<V: Clone + Debug> Remembered<V> {
         Self { by_key }
     }
 
-    pub(crate) fn note(&self, key: KeyRef<'_>, value: V) {
+    pub(crate) fn insert(&self, key: KeyRef<'_>, value: V) {
         self.by_key.insert(key.to_key(), value);
     }
 
-    /// Mostly there is nothing at all, and then nothing is looked up.
-    pub(crate) fn of(&self, key: KeyRef<'_>) -> Option<V> {
+    /// Returns the fact of a key. The map is empty most of the time; then nothing is looked up.
+    pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<V> {
         if self.by_key.is_empty() { None } else { self.by_key.get(key.bytes()) }
     }
 
-    pub(crate) fn forget(&self, key: KeyRef<'_>) {
+    pub(crate) fn remove(&self, key: KeyRef<'_>) {
         if !self.by_key.is_empty() {
             self.by_key.remove(key.bytes());
         }
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn it_is_bounded_in_bytes() {
-        let remembered = Remembered::new(96);
+        let map = BoundedMap::new(96);
         for number in 0..100_000_u32 {
             let key = KeyBuf::new("test").part(&[7; 500]).part(&number.to_le_bytes()).clone();
-            remembered.note(key.borrowed(), number);
+            map.insert(key.borrowed(), number);
         }
-        assert!(remembered.by_key.weight() <= BYTES_MAX);
-        assert!(remembered.by_key.weight() > BYTES_MAX / 2, "it is made use of");
+        assert!(map.by_key.weight() <= BYTES_MAX);
+        assert!(map.by_key.weight() > BYTES_MAX / 2, "it is used");
     }
 }

@@ -1,4 +1,5 @@
-//! The only place in the engine that asks what time it is, or throws dice.
+//! Clock and random numbers: the only place in the engine that reads the time or generates random
+//! numbers.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -9,23 +10,23 @@ use forebay_core::judge::Dice;
 use forebay_core::{Timestamp, WallTime};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where the engine and its doors learn the time. Tests put a stepped one in its place.
+/// Source of time for the engine and its front ends. Tests replace it by a stepped clock.
 pub trait Clock: Send + Sync + 'static {
-    /// The monotonic time, coarse: it may lag by a few milliseconds.
+    /// Returns the monotonic time, coarse: it may lag by a few milliseconds.
     fn now(&self) -> Timestamp;
 
-    /// The date, for what machines must agree on.
+    /// Returns the wall-clock time, for dates that machines exchange.
     fn wall(&self) -> WallTime;
 
-    /// The monotonic time, exact to the microsecond: for measuring what a load costs.
+    /// Returns the monotonic time, exact to the microsecond, to measure durations.
     fn exact(&self) -> Duration;
 }
 
-/// The machine's own clocks.
+/// Clocks of the operating system.
 ///
-/// `now` reads the kernel's coarse clock: about 5 ns and no wake-up, where a ticking thread of
-/// our own would wake an idle process a thousand times a second. It moves once per scheduler
-/// tick, 1 to 10 ms; lifetimes are whole seconds.
+/// `now` reads the kernel's coarse clock: about 5 ns and no wake-up, while a ticking thread would
+/// wake an idle process a thousand times a second. The clock moves once per scheduler tick, 1 to 10
+/// ms; lifetimes are whole seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -58,8 +59,8 @@ fn coarse_now() -> Timestamp {
     Timestamp::from_millis(spec.tv_sec.saturating_mul(1_000) + spec.tv_nsec / 1_000_000)
 }
 
-/// One thread's dice: an xorshift generator, seeded per thread from the process's random state.
-/// Early refresh needs spread, not secrecy.
+/// Random numbers of one thread: an xorshift generator, seeded per thread from the process's random
+/// state. Early refresh needs spread, not secrecy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadDice;
 
@@ -68,9 +69,9 @@ thread_local! {
 }
 
 impl ThreadDice {
-    /// Lets this thread's dice fall the same way each time from here on: for tests.
+    /// Seeds the generator of this thread, so that tests are reproducible.
     pub fn seed(seed: u64) {
-        // The generator spreads a small seed over few bits at first; zero it would never leave.
+        // The generator spreads a small seed over few bits at first, and never leaves zero.
         STATE.set(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     }
 }
@@ -85,14 +86,14 @@ impl Dice for ThreadDice {
             state.set(x);
             x
         });
-        // 53 bits make every step of a double in (0, 1]; zero is left out for the logarithm.
+        // 53 bits give every step of a double in (0, 1]; zero is excluded for the logarithm.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
         let unit = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         unit
     }
 }
 
-/// 128 bits that nobody could have foreseen: from a keyed hash whose keys the system drew.
+/// Returns 128 unpredictable bits: from a keyed hash whose keys the system generated.
 #[must_use]
 pub fn unforeseeable() -> u128 {
     let half = || u128::from(std::hash::RandomState::new().hash_one(std::thread::current().id()));

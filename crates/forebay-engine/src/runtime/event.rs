@@ -1,120 +1,118 @@
-//! What happens inside the engine, for whoever counts it: the engine's only telemetry.
+//! Events of the engine: its only telemetry.
 
 use std::time::Duration;
 
 use forebay_core::KeyRef;
 
-/// Something that happened and that no caller's answer tells.
+/// Event that no caller learns from its answer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A load came to its head, or failed.
+    /// End of a load: the head of its answer, or an error.
     Loaded {
-        /// The key it was for.
+        /// Key of the load.
         key: KeyRef<'a>,
-        /// What came: `stored`, `unchanged`, `pass`, `failed`, or the code of a load error.
+        /// Result: `stored`, `unchanged`, `pass`, `failed`, or the code of a load error.
         result: &'static str,
-        /// How long it took.
+        /// Duration.
         cost: Duration,
     },
-    /// A body broke off before its end; what was stored before stays.
+    /// Body that broke off before its end. The entry stored before stays.
     BodyBroken(KeyRef<'a>),
-    /// A body is larger than memory can keep: it is passed on, and stored only where a lower tier
-    /// takes it.
+    /// Body larger than memory can keep: it is streamed, and stored only where a lower tier accepts
+    /// it.
     BodyOutgrown(KeyRef<'a>),
-    /// A load has to wait until bodies in flight make room.
+    /// Load that waits for memory of bodies in flight.
     LoadWaits(KeyRef<'a>),
-    /// A load was refused, since no body in flight made room for it in time.
+    /// Load that was refused, because no memory became free in time.
     LoadRefused(KeyRef<'a>),
-    /// A body found no room to be kept in time: it is passed on to those aboard, and not stored in
+    /// Body without memory to grow in time: it is streamed to its readers, and not stored in
     /// memory.
-    BodyCrowdedOut(KeyRef<'a>),
-    /// So many bodies that had left memory were let go of, since their readers stood still while
-    /// others waited for room.
-    BodiesLetGo(usize),
-    /// A background refresh was left out, since as many as allowed are under way.
+    BodyNotAdmitted(KeyRef<'a>),
+    /// Number of bodies dropped, which had left memory and whose readers had stopped while others
+    /// waited for memory.
+    BodiesDropped(usize),
+    /// Background refresh that was skipped, because too many are in progress.
     RefreshSkipped(KeyRef<'a>),
-    /// Nothing was loaded, since a load for this key failed a moment ago.
-    HeldBack(KeyRef<'a>),
-    /// A load takes long: a stale answer was given, and the load goes on.
+    /// Request during the back-off of its key, for which no load was started.
+    BackingOff(KeyRef<'a>),
+    /// Stale answer because a load is slow. The load continues.
     SoftTimeout(KeyRef<'a>),
-    /// A lower tier has come to the end of an operation, or of the time for it.
-    TierAsked {
-        /// The tier.
+    /// End of an operation of a lower tier, or of its time limit.
+    TierCalled {
+        /// Name of the tier.
         tier: &'static str,
-        /// What it was asked to do: `open`, `lease`, `read`, `begin`, `write`,
-        /// `commit` or `remove`.
+        /// Operation: `open`, `lease`, `read`, `begin`, `write`, `commit` or `remove`.
         op: &'static str,
-        /// How long it took.
+        /// Duration.
         took: Duration,
     },
-    /// A lower tier failed or took too long: it counts as one that has nothing.
+    /// Failure of a lower tier. It counts as a miss.
     TierFailed {
-        /// The tier.
+        /// Name of the tier.
         tier: &'static str,
-        /// What it was asked to do: `open`, `lease`, `read`, `begin`, `write`,
-        /// `commit` or `remove`.
+        /// Operation: `open`, `lease`, `read`, `begin`, `write`, `commit` or `remove`.
         op: &'static str,
     },
-    /// A lower tier has failed so often that it is left alone.
-    TierOpened(&'static str),
-    /// A lower tier works again.
-    TierClosed(&'static str),
-    /// An entry was not written to a lower tier, since as many as allowed are under way, or since
-    /// its head could not be written anew.
+    /// Lower tier whose circuit breaker has opened: it is bypassed.
+    TierBypassed(&'static str),
+    /// Lower tier whose circuit breaker has closed.
+    TierRestored(&'static str),
+    /// Entry not written to a lower tier, because too many writes are in progress, or its head
+    /// could not be encoded.
     TierSkipped(&'static str),
-    /// A tier that outlives the process could not write down a purge of a tag, a site or
-    /// everything: it holds as long as this process lives.
-    PurgeNotKept(&'static str),
-    /// A purge was carried out; what kind of purge.
+    /// Tier that could not record a purge of a tag, a site or everything: the purge holds as long
+    /// as this process lives.
+    PurgeNotRecorded(&'static str),
+    /// Purge of this kind by this instance.
     Purged(&'static str),
-    /// A flight has asked which instance loads, or is told.
+    /// Lease request of a flight, or its result.
     Lease {
-        /// The key it is for.
+        /// Key of the flight.
         key: KeyRef<'a>,
-        /// What came of it.
-        came: LeaseCame,
+        /// Result.
+        event: LeaseEvent,
     },
-    /// Another instance has purged something; what kind of purge.
-    Noticed(&'static str),
-    /// Other instances could not be told of a purge yet; what kind of purge.
+    /// Purge of this kind by another instance.
+    PurgeReceived(&'static str),
+    /// Purge of this kind that could not be published yet.
     PublishFailed(&'static str),
-    /// Messages of other instances may have been missed.
+    /// Gap in the bus: messages may have been missed.
     BusGap,
-    /// Other instances are not heard any more.
-    BusLost,
-    /// Other instances are heard.
-    BusHeard,
-    /// A suspect entry was looked at anew, and stands in what is shared, or does not.
-    SuspectChecked(KeyRef<'a>, bool),
+    /// Bus disconnected.
+    BusDisconnected,
+    /// Bus connected.
+    BusConnected,
+    /// Unverified entry that was checked in the lower tiers. `true` if a tier has a valid one.
+    UnverifiedChecked(KeyRef<'a>, bool),
 }
 
-/// What came of a lease.
+/// Result of a lease request or of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum LeaseCame {
-    /// This instance loads.
+pub enum LeaseEvent {
+    /// This instance has the lease, and loads.
     Granted,
-    /// The answer stands in what is shared by now.
+    /// The shared tier is filled.
     Filled,
-    /// Another instance loads, and is waited for.
+    /// Another instance loads. This one waits.
     Elsewhere,
-    /// That one has filled it.
+    /// The other instance has filled the shared tier.
     Woken,
-    /// That one has given it back, with a reason.
+    /// The other instance has released the lease with a reason.
     Released,
-    /// It was purged or has expired meanwhile.
+    /// The key was purged, or the lease has expired.
     Freed,
-    /// That one took too long.
+    /// The other instance took too long.
     Overdue,
-    /// What was loaded under it may not be stored.
+    /// The lease was withdrawn: the answer may not be stored.
     Withdrawn,
-    /// Nobody could be asked.
+    /// The request failed.
     Failed,
 }
 
-impl LeaseCame {
-    /// Each of them, in the order of declaration; for tables and metrics.
+impl LeaseEvent {
+    /// All values in the order of declaration, for tables and metrics.
     pub const ALL: [Self; 9] = [
         Self::Granted,
         Self::Filled,
@@ -127,7 +125,7 @@ impl LeaseCame {
         Self::Failed,
     ];
 
-    /// What it is called in metrics and logs.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -144,13 +142,13 @@ impl LeaseCame {
     }
 }
 
-/// Who counts.
+/// Receiver of events.
 pub trait Observer: Send + Sync + 'static {
-    /// Called where it happens: it must not block.
+    /// Receives an event, on the thread where it happens: it must not block.
     fn observe(&self, event: Event<'_>);
 }
 
-/// Nobody counts.
+/// Observer that ignores all events.
 impl Observer for () {
     fn observe(&self, _event: Event<'_>) {}
 }

@@ -1,7 +1,7 @@
-//! What flights, bodies and the memory tier synchronise with, in one place.
+//! Locks, atomics and tasks of flights, bodies and the memory tier, in one place.
 //!
-//! Interleaving tests put a scheduler's own locks here, and let it switch to another task at each
-//! of them. Nothing but unit tests is ever built that way: not with the feature alone, either.
+//! Interleaving tests replace them by those of a scheduler, which may switch to another task at
+//! each of them. Only unit tests are built that way, and not with the feature alone.
 
 #[cfg(feature = "interleavings")]
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod plain {
     pub(crate) use tokio::spawn;
     pub(crate) use tokio::time::timeout;
 
-    /// Keys are hashed with a seed of the process, so that nobody can choose ones that meet.
+    /// Hash function with a random seed per process, so that colliding keys cannot be chosen.
     pub(crate) fn hasher() -> ahash::RandomState {
         ahash::RandomState::new()
     }

@@ -1,20 +1,20 @@
-//! The tasks that wait for one thing.
+//! List of waiting tasks.
 //!
-//! No primitive of a runtime: flights and bodies run under any executor, and under one that
+//! It uses no primitive of a runtime: flights and bodies run under any executor, including one that
 //! explores their interleavings.
 
 use std::task::Waker;
 
-/// A waiting task's place. It is void once everybody has been woken.
+/// Place of a waiting task. It is void after all tasks have been woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     round: u64,
     place: usize,
 }
 
-/// The tasks that wait; bounded by the number of callers that wait at once, each of which holds
-/// one place. Who goes away gives its place back: a slow origin and impatient callers must not
-/// make a list of everybody who ever waited.
+/// Waiting tasks, bounded by the number of callers that wait at once, each of which has one place.
+/// A caller that goes away returns its place: a slow origin and impatient callers must not grow the
+/// list.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers {
     round: u64,
@@ -45,19 +45,19 @@ impl Wakers {
         *ticket = Some(Ticket { round: self.round, place });
     }
 
-    /// Gives a place back, unless its task has been woken already.
+    /// Returns a place, unless its task has been woken already.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         if ticket.round == self.round && self.waiting[ticket.place].take().is_some() {
             self.free.push(ticket.place);
         }
     }
 
-    /// How many tasks wait.
+    /// Number of waiting tasks.
     pub(crate) fn count(&self) -> usize {
         self.waiting.len() - self.free.len()
     }
 
-    /// Takes all waiting tasks out, to be woken when the lock has been given back.
+    /// Takes all waiting tasks, to be woken after the lock is released.
     #[must_use]
     pub(crate) fn take(&mut self) -> Vec<Option<Waker>> {
         self.round += 1;
@@ -66,7 +66,7 @@ impl Wakers {
     }
 }
 
-/// Wakes them. Not to be called under a lock: a woken task may run at once.
+/// Wakes tasks. Call it without holding a lock: a woken task may run at once.
 pub(crate) fn wake_all(wakers: Vec<Option<Waker>>) {
     wakers.into_iter().flatten().for_each(Waker::wake);
 }

@@ -2,32 +2,32 @@
 
 use bytes::Bytes;
 
-/// The longest bookmark.
+/// Maximum size of a bookmark, in bytes.
 const BOOKMARK_MAX: usize = 4 << 10;
 
-/// A place on a bus, in bytes that the bus alone reads. It may outlive the process.
+/// Position on a bus, in bytes that only the bus interprets. It may outlive the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bookmark(Bytes);
 
 impl Bookmark {
-    /// Nothing if it is longer than 4 KiB: none is kept of a bus that needs more.
+    /// Creates a bookmark. `None` if it is longer than 4 KiB: a longer position is not recorded.
     #[must_use]
     pub fn new(bytes: Bytes) -> Option<Self> {
         (bytes.len() <= BOOKMARK_MAX).then_some(Self(bytes))
     }
 
-    /// What the bus has written.
+    /// Returns the bytes of the bus.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Whether everything was told, and carried out, between two bookmarks.
+/// Completeness of the purges between two bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chain {
-    /// It was.
+    /// All purges were received and applied.
     Whole,
-    /// Something may be missing: what is older than this may have been purged unheard.
+    /// A purge may be missing: older entries may have missed it.
     Broken,
 }

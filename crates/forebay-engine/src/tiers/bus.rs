@@ -1,4 +1,4 @@
-//! What instances tell each other: purges, in one order, and whether anything may have been missed.
+//! Bus: purges that instances publish to each other, in one order, and reports of missed messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use futures_util::future::BoxFuture;
 pub use super::bookmark::{Bookmark, Chain};
 use super::error::TierError;
 
-/// Purges, carried to all instances.
+/// Bus that carries purges to all instances.
 pub trait Bus: Send + Sync + 'static {
-    /// Removes what is shared, and tells all instances. Once it is acknowledged, no load that
-    /// departed before can fill a shared tier with what was purged, and each instance that hears
-    /// the bus will know of it within the time that a message takes.
+    /// Purges shared entries, and publishes the purge. After the acknowledgement no load that
+    /// started before can fill a shared tier with a purged entry, and each connected instance
+    /// receives the purge within the delay of the bus.
     fn publish<'a>(
         &'a self,
         what: &'a Purge,
         reach: Reach,
     ) -> BoxFuture<'a, Result<Published, TierError>>;
 
-    /// The same for the versions of what stands under a key that are older than one that is about
-    /// to be stored, or was removed: `None`, and nothing is done, if a version that is not older
-    /// is known where entries are shared. From then on no older one can be stored there, for as
-    /// long as it says or a newer one lives. A bus that knows no versions purges what stands there.
+    /// Purges shared entries of versions older than one that is about to be stored, or was removed,
+    /// and publishes that. Returns `None` and does nothing if a version that is as new is known for
+    /// the shared entry. Afterwards no older version can be stored there, for as long as `newer`
+    /// says or a newer one lives. A bus without versions purges the key.
     fn publish_version<'a>(
         &'a self,
         key: &'a Key,
@@ -33,12 +33,11 @@ pub trait Bus: Send + Sync + 'static {
         async move { self.publish(&Purge::Key(key.clone()), Reach::Hard).await.map(Some) }.boxed()
     }
 
-    /// Who is told from now on what others publish. What this instance publishes itself is not
-    /// repeated to it. At first nothing counts as heard.
+    /// Registers the listener for messages of other instances. Purges published by this instance
+    /// are not sent to it. At first the bus counts as disconnected.
     ///
-    /// A bus that can tell of all that was published since the listener's
-    /// [bookmark](Listener::bookmark) goes on from there. One that cannot says [`Notice::Gap`]
-    /// before [`Notice::Heard`].
+    /// A bus that stores messages continues from the listener's [bookmark](Listener::bookmark).
+    /// Otherwise it sends [`Notice::Gap`] before [`Notice::Connected`].
     fn listen(&self, listener: Arc<dyn Listener>);
 }
 
@@ -52,54 +51,54 @@ pub struct Newer {
     pub keep: Duration,
 }
 
-/// A purge that was acknowledged.
+/// Acknowledged purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Its place in the order of all purges.
+    /// Identifier in the order of all purges.
     pub id: Box<str>,
-    /// How many instances were alive a moment ago, this one included.
+    /// Number of live instances, including this one.
     pub instances: usize,
-    /// Whether anything shared was removed.
+    /// `true` if a shared entry was removed.
     pub found: bool,
 }
 
-/// Who hears.
+/// Receiver of messages.
 pub trait Listener: Send + Sync {
-    /// Called in the order of the bus, from one thread at a time. It must not block.
+    /// Receives a message. Called in the order of the bus, by one thread at a time. It must not
+    /// block.
     fn hear(&self, notice: Notice);
 
-    /// Up to where an earlier life of this listener was told, and has carried out what it was
-    /// told; nothing if it begins anew.
+    /// Returns the position up to which an earlier process has received and applied all messages.
+    /// `None` if there was none.
     fn bookmark(&self) -> Option<Bookmark> {
         None
     }
 }
 
-/// One message.
+/// Message of the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Another instance has purged.
+    /// Purge of another instance.
     Purged {
-        /// What.
+        /// Entries to purge.
         what: Purge,
-        /// How hard.
+        /// Effect on them: stale or removed.
         reach: Reach,
     },
-    /// Another instance is about to store a version, or has removed what was there as of one:
-    /// what is older is gone.
+    /// Version that another instance is about to store, or has removed: older versions are purged.
     Outdated {
-        /// Of what.
+        /// Key of the entry.
         key: Key,
-        /// Which one.
+        /// The version.
         newer: Newer,
     },
-    /// Messages may have been missed: whatever is held here is suspect.
+    /// Messages may have been missed: all entries of this instance are unverified.
     Gap,
-    /// Nothing was heard for as long as silence is trusted. What is held is suspect from now on,
-    /// and so is what comes.
-    Lost,
-    /// The bus is heard again. A [`Notice::Gap`] came before it if anything may have been missed.
-    Heard,
-    /// All that was published up to here has been told, but for what a gap has told of.
+    /// The bus is disconnected: no message arrived for the longest trusted silence. Entries are
+    /// unverified from now on, and so are new ones.
+    Disconnected,
+    /// The bus is connected again. A [`Notice::Gap`] came before if messages may have been missed.
+    Connected,
+    /// All messages up to this position are delivered, except those of a gap.
     Reached(Bookmark),
 }

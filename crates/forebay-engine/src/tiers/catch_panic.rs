@@ -1,4 +1,4 @@
-//! What a tier, or a bus, does by panicking: it fails.
+//! Panic isolation of tiers and the bus: a panic counts as a failure.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use super::error::TierError;
 use crate::runtime::panic_text;
 
-/// Carries out an operation of a tier or a bus. A panic is a failure like any other, also one that
-/// comes before there is a future.
+/// Runs an operation of a tier or a bus. A panic is a failure like any other, even before the
+/// operation has returned its future.
 pub(crate) async fn caught<T, F>(begin: impl FnOnce() -> F) -> Result<T, TierError>
 where
     F: Future<Output = Result<T, TierError>>,

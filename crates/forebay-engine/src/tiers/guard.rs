@@ -1,8 +1,8 @@
-//! What keeps a lower tier that fails from costing anybody more than a look at a flag: breakers,
-//! and trials behind everybody's back.
+//! Circuit breakers of a lower tier: a failing tier costs a request no more than a check of a flag;
+//! trial calls run in the background.
 //!
-//! Reading and writing have a breaker each. A tier that takes no writes, such as a replica, is read
-//! all the same; one that cannot be read is not written to either.
+//! Reads and writes have a circuit breaker each. A tier that refuses writes, such as a replica, is
+//! still read; a tier that cannot be read is not written.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,8 +17,9 @@ use crate::runtime::clock::{Clock, ThreadDice};
 use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::{Mutex, spawn};
 
-/// When a tier is asked no more: after five failures in a row, or half of a second's operations.
-/// The first trial comes after 50 to 100 ms, so that a tier that works again is back within 250.
+/// Rules of the circuit breakers: open after five consecutive failures, or half of a second's
+/// operations. The first trial comes after 50 to 100 ms, so that a recovered tier is used again
+/// within 250 ms.
 const RULES: BreakerRules = BreakerRules {
     calls_min: 5,
     failed_percent: 50,
@@ -26,13 +27,13 @@ const RULES: BreakerRules = BreakerRules {
     open_for: Duration::from_millis(100),
 };
 
-/// How often it is asked whether a trial is due. It is due at a time that dice have chosen.
+/// Interval of the checks whether a trial is due. Its time is random.
 const TRIAL_STEP: Duration = Duration::from_millis(10);
 
-/// What trials ask for. Nothing stands under it: an answer is all that is wanted.
+/// Key of trial reads. There is no entry: any answer is a success.
 const TRIAL_NAMESPACE: &str = "forebay.trial";
 
-/// What an operation does to a tier.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -45,7 +46,7 @@ impl Access {
     }
 }
 
-/// The guard of one tier.
+/// Circuit breakers of one tier.
 pub(crate) struct Guard {
     tier: Arc<dyn Tier>,
     reads: Mutex<Breaker>,
@@ -69,25 +70,25 @@ impl Guard {
         self.tier.budget()
     }
 
-    /// The time, to measure what an operation takes.
+    /// Returns the time, to measure operations.
     pub(crate) fn exact(&self) -> Duration {
         self.clock.exact()
     }
 
-    /// Whether it is read.
+    /// Returns the state of the circuit breaker for reads.
     pub(crate) fn condition(&self) -> Condition {
         self.reads.lock().condition()
     }
 
-    /// Resolves when it is read: at once, or when a trial has worked.
+    /// Waits until the tier may be read: at once, or after a successful trial.
     pub(crate) async fn is_read_again(&self) {
         while self.condition() != Condition::Closed {
             sleep(TRIAL_STEP).await;
         }
     }
 
-    /// Whether the tier may be asked. While it cannot be read, no request pays for finding out
-    /// whether it can again: trials do. Nobody waits for a write, so one of them is its own trial.
+    /// Returns `true` if the tier may be called. While it cannot be read, no request is a trial:
+    /// background trials are. A write is its own trial, because no request waits for it.
     pub(crate) fn admits(&self, access: Access) -> bool {
         if self.condition() != Condition::Closed {
             return false;
@@ -96,12 +97,12 @@ impl Guard {
         access == Access::Read || admitted()
     }
 
-    /// It did what it was asked to.
+    /// Notes a successful operation.
     pub(crate) fn worked(&self, access: Access) {
         self.breaker(access).lock().worked(self.clock.now());
     }
 
-    /// It did not, or took too long.
+    /// Notes a failed operation.
     pub(crate) fn failed(self: &Arc<Self>, access: Access) {
         let mut breaker = self.breaker(access).lock();
         let was_closed = breaker.condition() == Condition::Closed;
@@ -109,7 +110,7 @@ impl Guard {
         let opened = was_closed && breaker.condition() == Condition::Open;
         drop(breaker);
         if opened && access == Access::Read {
-            self.observer.observe(Event::TierOpened(self.tier.name()));
+            self.observer.observe(Event::TierBypassed(self.tier.name()));
             spawn(try_until_it_works(Arc::downgrade(self)));
         }
     }
@@ -128,7 +129,7 @@ impl Guard {
     }
 }
 
-/// Ends when the tier works again, or nobody has it any more.
+/// Runs trials until the tier has recovered, or is dropped.
 async fn try_until_it_works(guard: Weak<Guard>) {
     loop {
         sleep(TRIAL_STEP).await;
@@ -142,7 +143,7 @@ async fn try_until_it_works(guard: Weak<Guard>) {
         if is_well {
             breaker.worked(now);
             drop(breaker);
-            guard.observer.observe(Event::TierClosed(guard.tier.name()));
+            guard.observer.observe(Event::TierRestored(guard.tier.name()));
             return;
         }
         breaker.failed(now, ThreadDice.unit());

@@ -1,8 +1,9 @@
-//! The right to load a key, held by one of several instances at a time.
+//! Leases: the right to load a key, held by one of several instances at a time.
 //!
-//! A lease protects an origin from needless loads, and what is stored from being outrun: who has
-//! it may fill, and a purge withdraws it. It is safe by absence. One that has expired, was evicted
-//! or lost in a failover refuses the fill, and costs one more load; it never lets an old answer in.
+//! A lease protects the origin from duplicate loads, and stored entries from being replaced by
+//! older ones: only its holder may fill the shared tier, and a purge withdraws it. A lost lease is
+//! safe: a lease that has expired, was evicted or lost in a failover refuses the fill and costs one
+//! more load, but never stores an old answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,89 +16,88 @@ pub use super::lease_token::LeaseToken;
 use super::tier::Stored;
 use crate::entry::select::Credentials;
 
-/// What is to be loaded.
+/// Request for a lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// What all variants share. A purge of it withdraws the leases of all of them.
+    /// Key that all variants share. A purge of it withdraws the leases of all of them.
     pub primary: KeyRef<'a>,
-    /// What the flight is boarded by: the primary key, or one of a variant or of a question.
+    /// Key of the flight: the primary key, or the key of a variant or a question.
     pub boarded: KeyRef<'a>,
-    /// Under which key a tier was looked into, in vain: it is looked at again under the lease.
+    /// Key of the record that the tier lacked. It is read again under the lease.
     pub entry: KeyRef<'a>,
-    /// The [stamp](Stored::stamp) of what was found there and did not do; nothing if nothing was.
+    /// [Stamp](Stored::stamp) of the unusable record that was found. `None` if there was none.
     pub seen: Option<u64>,
-    /// Whether nobody has looked there before for this flight: this is its reading, and counts as
-    /// one.
+    /// `true` if this request is the first read of the record by the flight, and counts as one.
     pub is_look: bool,
 }
 
-/// Who may load, as all instances see it.
+/// Source of leases, shared by all instances.
 ///
-/// Every operation is bounded by the implementation's own time. An error means that the others
-/// cannot be asked: then this instance loads for itself.
+/// Each operation has a time limit of the implementation. After an error the instance loads without
+/// a lease.
 pub trait Leases: Send + Sync + 'static {
-    /// Asks for the right to load.
+    /// Requests a lease.
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>>;
 }
 
-/// What came of asking for a lease.
+/// Answer to a request for a lease.
 pub enum Lease {
-    /// Something stands there by now that was not [seen](Claim::seen) before.
+    /// The tier has a record that was not [seen](Claim::seen) before.
     Filled(Box<Stored>),
-    /// The caller loads.
+    /// The caller has the lease, and loads.
     Granted(Arc<dyn Permit>),
-    /// Another instance loads. The future ends when that one is through, or when the right to
-    /// load may have become free. Dropping it ends the waiting.
-    Elsewhere(BoxFuture<'static, Woken>),
+    /// Another instance holds the lease. The future ends when that instance has finished, or when
+    /// the lease may be free. Dropping it ends the wait.
+    Held(BoxFuture<'static, Woken>),
 }
 
-/// The right to load, held. It is kept up behind its holder's back until its hard limit; dropping
-/// it without a release gives it back as [`Outcome::Abandoned`].
+/// Lease as its holder sees it. The implementation renews it up to a hard limit. Dropping it
+/// without a release releases it as [`Release::Abandoned`].
 pub trait Permit: Send + Sync {
-    /// What [`Tier::begin_leased`](crate::Tier::begin_leased) is told.
+    /// Returns the token for [`Tier::begin_leased`](crate::Tier::begin_leased).
     fn token(&self) -> LeaseToken;
 
-    /// Whether it is still believed to stand. What is loaded under a lease that was withdrawn is
-    /// for those who wait already, and is stored nowhere.
+    /// Returns `true` while the lease is presumably valid. The answer of a load under a withdrawn
+    /// lease is for the callers that wait already, and is stored nowhere.
     fn is_held(&self) -> bool;
 
-    /// The answer has variants: from here on the lease is for the one that is `boarded`, in one
-    /// step, and those who wait elsewhere for what it was for until now are woken by
-    /// [`Outcome::Vary`]. `false` if it stands no more, or another instance loads that variant:
-    /// then nothing may be filled under it, but they are told all the same.
+    /// Moves the lease to the variant `boarded`, in one step, because the answer has variants.
+    /// Instances that wait for the previous key are woken with [`Release::Vary`]. Returns `false`
+    /// if the lease is no longer valid, or if another instance loads that variant: then nothing may
+    /// be filled under it, but the instances are woken all the same.
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool>;
 
-    /// Gives it back, and tells those who wait elsewhere what came of it. After a fill there is
-    /// nothing left to give back.
-    fn release(&self, outcome: Outcome) -> BoxFuture<'_, ()>;
+    /// Releases the lease, and tells waiting instances the reason. After a fill it has no effect.
+    fn release(&self, outcome: Release) -> BoxFuture<'_, ()>;
 }
 
-/// What came of a load that is not, or not yet, to be found in a tier.
+/// Reason of a release without a fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The answer may not be shared, and those of the next requests like it will not be.
+pub enum Release {
+    /// The answer may not be shared, and neither may those of the next requests like it.
     Pass {
-        /// For how long that is remembered.
+        /// Duration of the pass marker.
         remember: Duration,
-        /// Of whose requests.
+        /// Credentials of the requests that it applies to.
         credentials: Credentials,
     },
-    /// The load failed, or what it brings does not go into what is shared: whoever waits loads for
-    /// itself.
+    /// The load failed, or its answer is not stored in the shared tier: each waiting instance loads
+    /// for itself.
     Failed,
-    /// The answer has variants. That of the lease's holder is on its way. Only
-    /// [narrowing](Permit::narrow) says so.
+    /// The answer has variants. The variant of the holder is on its way. Sent only by
+    /// [narrowing](Permit::narrow).
     Vary(Vary),
-    /// Nothing is known.
+    /// No reason is known.
     Abandoned,
 }
 
-/// Why a wait for another instance has ended.
+/// End of a wait for another instance.
 pub enum Woken {
-    /// It is filled. Small values come along, so that nobody has to read them.
+    /// The tier is filled. A small record comes along, so that it need not be read.
     Filled(Option<Box<Stored>>),
-    /// Its holder has given it back, and said why.
-    Released(Outcome),
-    /// It was purged, it has expired, or nobody knows: ask again.
+    /// The holder has released the lease for this reason.
+    Released(Release),
+    /// The key was purged, the lease has expired, or the reason is unknown: request the lease
+    /// again.
     Again,
 }

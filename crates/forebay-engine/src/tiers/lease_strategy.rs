@@ -1,10 +1,10 @@
-//! What is to be expected of a look into a tier that is shared.
+//! Strategy of lookups in a shared tier: a plain read, or a request for the record or its lease.
 //!
-//! Who looks there for a flight that may load has two ways. A plain read is the cheapest question
-//! there is, but where nothing stands, the lease is one more exchange. Asking for what stands
-//! there *or* the lease is one exchange in any case; where something stands, it costs the server
-//! several times what a plain read does. So the first is for tiers that mostly have what they are
-//! asked for, and are near; the second is for all others.
+//! A flight that may load has two ways to look in the shared tier. A plain read costs the server
+//! least, but if there is no record, the lease needs another exchange. A request for the record
+//! *or* the lease is always one exchange, but if there is a record, it costs the server several
+//! times as much. So a near tier with a high hit ratio is read plainly, and every other tier is
+//! asked for both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,30 +12,30 @@ use std::time::Duration;
 use super::tier::Stored;
 use crate::tiers::lease::Lease;
 
-/// Of so many looks, as many as a word has bits, it is remembered what they brought.
+/// Number of lookups whose results are remembered: as many as a word has bits.
 const LOOKS: u32 = u64::BITS;
 
-/// Of how many looks the time is smoothed over.
+/// Number of lookups over which the duration is smoothed.
 const SMOOTHED: u64 = 4;
 
-/// A tier that takes this part of its time for one exchange is too far away for two.
+/// Fraction of its time limit above which a tier is too slow for two exchanges.
 const FAR: u32 = 4;
 
-/// What reading a record is called.
+/// Name of the operation that reads a record.
 pub(crate) const OPEN: &str = "open";
 
-/// What asking for a lease is called.
+/// Name of the operation that requests a lease.
 pub(crate) const LEASE: &str = "lease";
 
-/// What a look can bring, and how the look for it is called.
+/// Result of a lookup, and the name of its operation.
 pub(crate) trait Looked {
     const OP: &'static str;
 
-    /// Whether something stood there.
+    /// Returns `true` if there was a record.
     fn has_found(&self) -> bool;
 }
 
-/// One that reads a record.
+/// Result of a plain read.
 impl Looked for Option<Stored> {
     const OP: &'static str = OPEN;
 
@@ -44,7 +44,7 @@ impl Looked for Option<Stored> {
     }
 }
 
-/// One that asks for the lease of what is not there, too.
+/// Result of a request for the record or the lease.
 impl Looked for Lease {
     const OP: &'static str = LEASE;
 
@@ -53,29 +53,29 @@ impl Looked for Lease {
     }
 }
 
-/// The last looks. Some are lost where several end at once: each is one of many.
+/// Recent lookups. Concurrent updates may be lost: each is one of many.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
-    /// A bit for each, the last one lowest: whether something stood there.
+    /// One bit per lookup, the latest lowest: `1` if there was a record.
     found: AtomicU64,
-    /// How long they took, smoothed, in microseconds.
+    /// Smoothed duration, in microseconds.
     took: AtomicU64,
 }
 
 impl Outlook {
-    /// Whether to ask for the lease in the same exchange, of a tier that may take so long.
+    /// Returns `true` if a lookup in a tier with this time limit should request the lease, too.
     pub(crate) fn is_for_leases(&self, budget: Duration) -> bool {
         let found = self.found.load(Ordering::Relaxed).count_ones();
         found * 2 < LOOKS || Duration::from_micros(self.took.load(Ordering::Relaxed)) * FAR > budget
     }
 
-    /// What a look has brought.
+    /// Notes the result of a lookup.
     pub(crate) fn note(&self, found: bool) {
         let before = self.found.load(Ordering::Relaxed);
         self.found.store(before << 1 | u64::from(found), Ordering::Relaxed);
     }
 
-    /// What it took, whatever it has brought.
+    /// Notes the duration of a lookup.
     pub(crate) fn note_time(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX / SMOOTHED);
         let before = self.took.load(Ordering::Relaxed);

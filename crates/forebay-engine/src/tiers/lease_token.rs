@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// What names a lease: random, and never used again.
+/// Identity of a lease: random, and used once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub [u8; 16]);
 
 impl fmt::Debug for LeaseToken {
-    // Who knows a token may fill.
+    // The token is a secret: it allows filling the tier.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LeaseToken(..)")
     }

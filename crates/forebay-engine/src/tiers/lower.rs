@@ -1,5 +1,5 @@
-//! The tiers below memory as the engine reaches them: within a time, past a panic, and without
-//! what they could not be purged of.
+//! Guarded access to the tiers below memory: with time limits, panic isolation, and pending
+//! removals.
 
 mod deadline;
 mod pending_removals;
@@ -28,23 +28,23 @@ use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::Mutex;
 use crate::tiers::bus::{Bookmark, Chain};
 
-/// How long a body that is whole waits for a tier that is being left alone. Most outages are
-/// restarts, and what was loaded meanwhile would be loaded again by everybody else.
+/// Maximum wait of a complete body for a tier that is bypassed. Most outages are restarts, and an
+/// entry that is not stored would be loaded again by all other instances.
 const AWAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a tier may take to write down a purge of many. Only who purges waits for it, and a
-/// purge that is lost with the process is worse than one that takes its time.
+/// Time limit for recording a purge of many keys. Only the purging caller waits for it, and a purge
+/// that is lost with the process is worse than a slow one.
 const KEEP_MAX: Duration = Duration::from_secs(5);
 
-/// All tiers below memory, from the uppermost on.
+/// All tiers below memory, from top to bottom.
 pub(crate) struct LowerTiers {
     tiers: Box<[LowerTier]>,
     writes: Arc<Writes>,
-    /// How many purges of many could not be written down.
+    /// Number of purges of many keys that could not be recorded.
     unkept: AtomicU64,
 }
 
-/// One of them.
+/// Tier below memory, with its guard.
 pub(crate) struct LowerTier {
     pub(crate) tier: Arc<dyn Tier>,
     guard: Arc<Guard>,
@@ -78,59 +78,60 @@ impl LowerTiers {
         &self.tiers
     }
 
-    /// Those that are for a key.
+    /// Returns the tiers that store entries of a key.
     pub(crate) fn taking(&self, primary: KeyRef<'_>) -> impl Iterator<Item = &LowerTier> {
         self.tiers.iter().filter(move |lower| lower.tier.takes(primary))
     }
 
-    /// The time of one walk down: what the slowest tier may take that is asked at all.
+    /// Returns the time limit of one search: the longest read limit of the tiers that are not
+    /// bypassed.
     pub(crate) fn walk_budget(&self, primary: KeyRef<'_>) -> Duration {
         let asked = self.taking(primary).filter(|lower| lower.guard.admits(Access::Read));
         asked.map(|lower| lower.budget().read).max().unwrap_or_default()
     }
 
-    /// The right to write so many bytes to a tier; nothing if as much as allowed is on its way.
+    /// Reserves a write of this many bytes. `None` if the bound on pending writes is reached.
     pub(crate) fn turn(&self, bytes: u64) -> Option<Turn> {
         self.writes.turn(bytes)
     }
 
-    /// How many entries are on their way into tiers.
+    /// Number of entries being written.
     pub(crate) fn writes(&self) -> usize {
         self.writes.count()
     }
 
-    /// How many tiers stand above the one that a key is shared in, if there is any.
+    /// Returns the index of the tier that shares a key with other instances, if there is one.
     pub(crate) fn shared(&self, primary: KeyRef<'_>) -> Option<usize> {
         let is = |lower: &LowerTier| lower.is_shared() && lower.tier.takes(primary);
         self.tiers.iter().position(is)
     }
 
-    /// Whether there is any that nobody shares.
+    /// Returns `true` if a tier belongs to this instance alone.
     pub(crate) fn any_of_its_own(&self) -> bool {
         self.tiers.iter().any(|lower| !lower.is_shared())
     }
 
-    /// Whether the tier below so many others gives out nothing that it was told to purge.
+    /// Returns `true` if the tier with this index never returns an entry that it was told to purge.
     pub(crate) fn carries_out_purges(&self, above: usize) -> bool {
         let lower = self.tiers.get(above);
         lower.is_some_and(|lower| !lower.is_shared() && lower.tier.carries_out_purges())
     }
 
-    /// Removes a primary key from every tier, or remembers that it has to be. `true` if any had
-    /// something.
+    /// Removes a primary key from every tier, or notes the removal as pending. Returns `true` if a
+    /// tier had an entry.
     pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
         let removed = join_all(self.taking(primary).map(|lower| lower.purge(primary))).await;
         removed.contains(&Some(true))
     }
 
-    /// The same for tiers that nobody shares; nothing if any of them has to be rid of it yet.
+    /// Removes a primary key from the tiers of this instance. `None` if a removal is pending.
     pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> Option<bool> {
         let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
         let removed = join_all(its_own.map(|lower| lower.purge(primary))).await;
         removed.into_iter().try_fold(false, |any, removed| Some(any | removed?))
     }
 
-    /// Remembers that the tiers that are shared have to be rid of a key.
+    /// Notes the removal of a key from the shared tiers as pending.
     pub(crate) fn owe_shared(&self, primary: KeyRef<'_>) {
         let shared = self.taking(primary).filter(|lower| lower.is_shared());
         shared.for_each(|lower| lower.debts.lock().note(primary));
@@ -138,8 +139,8 @@ impl LowerTiers {
 }
 
 impl LowerTiers {
-    /// Has every tier remember a purge of many; what is shared is purged over the bus instead, if
-    /// there is one. Whether all of them do.
+    /// Records a purge of many keys in every tier. With a bus, shared tiers are purged over it
+    /// instead. Returns `true` if all tiers have recorded it.
     pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) -> bool {
         let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
         let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
@@ -148,15 +149,14 @@ impl LowerTiers {
         failed == 0
     }
 
-    /// Up to where all tiers that nobody shares have followed the bus; nothing if they are not
-    /// equally far.
+    /// Returns the bookmark of the tiers of this instance. `None` if they differ.
     pub(crate) fn bookmark(&self) -> Option<Bookmark> {
         let mut its_own = self.tiers.iter().filter(|lower| !lower.is_shared());
         let first = its_own.next()?.tier.bookmark()?;
         its_own.all(|lower| lower.tier.bookmark().as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Has all of them keep a bookmark. Whether they do.
+    /// Stores a bookmark in all tiers of this instance. Returns `true` if all have stored it.
     pub(crate) async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
         let its_own = self.tiers.iter().filter(|lower| !lower.is_shared());
         let kept = join_all(its_own.map(|lower| lower.keep_bookmark(bookmark, chain))).await;
@@ -169,7 +169,7 @@ impl LowerTiers {
 }
 
 impl LowerTier {
-    /// Whether other instances use the same.
+    /// Returns `true` if other instances use the same entries.
     pub(crate) fn is_shared(&self) -> bool {
         self.tier.is_shared()
     }
@@ -178,18 +178,18 @@ impl LowerTier {
         self.tier.name()
     }
 
-    /// How long it may take.
+    /// Returns the time limits.
     pub(crate) fn budget(&self) -> Budget {
         self.guard.budget()
     }
 
-    /// Whether it is asked at all.
+    /// Returns the state of the circuit breaker for reads.
     pub(crate) fn condition(&self) -> Condition {
         self.guard.condition()
     }
 
-    /// Waits until it is asked again, for a while. Whether that was necessary; nothing if it was
-    /// in vain.
+    /// Waits for a bypassed tier, for a limited time. Returns `true` if it had to wait, and `None`
+    /// if the tier is still bypassed.
     pub(crate) async fn awaited(&self) -> Option<bool> {
         if self.condition() == Condition::Closed {
             return Some(false);
@@ -197,7 +197,7 @@ impl LowerTier {
         timeout(AWAIT_MAX, self.guard.is_read_again()).await.ok().map(|()| true)
     }
 
-    /// Carries out one operation; failures are noted here, and are nothing to the one who asks.
+    /// Runs one operation. A failure is noted and returned as `None`.
     pub(crate) async fn run<T, F>(
         &self,
         op: &'static str,
@@ -210,13 +210,13 @@ impl LowerTier {
         self.attempt(op, deadline, begin).await.ok()
     }
 
-    /// Whether who looks here for a flight that may load asks for the lease at once.
+    /// Returns `true` if a lookup by a flight that may load should request the lease, too.
     pub(crate) fn is_asked_for_leases(&self) -> bool {
         self.outlook.is_for_leases(self.budget().read)
     }
 
-    /// A look, by reading or by asking for the lease as well. What it has found is remembered for
-    /// the looks to come.
+    /// Runs a lookup, by a plain read or a request for the lease. Its result decides the strategy
+    /// of later lookups.
     pub(crate) async fn look<T, F>(
         &self,
         deadline: &mut Deadline,
@@ -233,8 +233,7 @@ impl LowerTier {
         looked
     }
 
-    /// One operation, for one who wants to know why it failed. Nothing is even begun for a tier
-    /// that is being left alone.
+    /// Runs one operation, and returns its failure. A bypassed tier is not called.
     pub(crate) async fn attempt<T, F>(
         &self,
         op: &'static str,
@@ -256,7 +255,7 @@ impl LowerTier {
         let ended = deadline.race(caught(begin)).await;
         let result = ended.unwrap_or(Err(TierError::TimedOut));
         let took = self.guard.exact().saturating_sub(began);
-        self.observer.observe(Event::TierAsked { tier: self.name(), op, took });
+        self.observer.observe(Event::TierCalled { tier: self.name(), op, took });
         if matches!(op, OPEN | LEASE) {
             self.outlook.note_time(took);
         }
@@ -264,9 +263,9 @@ impl LowerTier {
             Ok(_) | Err(TierError::TooLarge | TierError::Withdrawn | TierError::Outdated) => {
                 self.guard.worked(access);
             }
-            // Another tier has used up its time.
+            // Another tier has used up the shared time.
             Err(TierError::TimedOut) if !is_fair => self.failed(op),
-            // Who gives no leases has answered. Whoever asked reads next, and finds out the rest.
+            // A tier that grants no leases has answered. The next read detects other failures.
             Err(TierError::Failed(_)) if op == LEASE => {}
             Err(_) => {
                 self.failed(op);
@@ -280,7 +279,8 @@ impl LowerTier {
         self.observer.observe(Event::TierFailed { tier: self.name(), op });
     }
 
-    /// Whether there was anything; nothing if it is owed now.
+    /// Removes a key. Returns `true` if there was an entry, and `None` if the removal is pending
+    /// now.
     async fn purge(&self, primary: KeyRef<'_>) -> Option<bool> {
         let mut deadline = Deadline::within(self.budget().write);
         let removed = self.run("remove", &mut deadline, || self.tier.remove(primary)).await;
@@ -290,23 +290,24 @@ impl LowerTier {
         removed
     }
 
-    /// Breakers are not asked: a tier that fails is tried all the same.
+    /// Records a purge of many keys. A failing tier is called all the same, without its circuit
+    /// breaker.
     async fn keep(&self, what: &Purge) -> bool {
         let keeping = timeout(KEEP_MAX, caught(|| self.tier.purge(what)));
         let kept = matches!(keeping.await, Ok(Ok(())));
         if !kept {
-            self.observer.observe(Event::PurgeNotKept(self.name()));
+            self.observer.observe(Event::PurgeNotRecorded(self.name()));
         }
         kept
     }
 
-    /// Breakers are not asked here, either.
+    /// Stores a bookmark, without the circuit breaker.
     async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
         let keeping = timeout(KEEP_MAX, caught(|| self.tier.keep_bookmark(bookmark, chain)));
         matches!(keeping.await, Ok(Ok(())))
     }
 
-    /// Whether the tier may be used for a key: it has been rid of what it should have been.
+    /// Carries out a pending removal. Returns `true` if the tier may be used for the key.
     pub(crate) async fn is_clear(&self, primary: KeyRef<'_>, deadline: &mut Deadline) -> bool {
         let owed = self.debts.lock().of(primary);
         let number = match owed {

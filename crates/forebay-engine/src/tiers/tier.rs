@@ -1,9 +1,8 @@
-//! Levels of storage: memory, and what can stand below it.
+//! The tier trait: storage below memory.
 //!
-//! Memory is concrete and synchronous, since every request looks there. A lower tier is reached
-//! by a hop of input and output, so it is boxed and asynchronous. It outlives the process or is
-//! shared by several, and it is never trusted to be there: all it can do by failing is to make a
-//! hit a miss.
+//! A lower tier is boxed and asynchronous, because each call is an input or output operation. It
+//! outlives the process or is shared by several. It may fail at any time: a failure turns a hit
+//! into a miss, and nothing more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,64 +148,62 @@ impl Default for Budget {
     }
 }
 
-/// An entry on its way into a tier. Dropping it without a commit leaves no trace.
+/// Write of an entry. Dropping it without a commit has no effect.
 pub trait Writer: Send {
-    /// Adds a piece of the body.
+    /// Appends a piece of the body.
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>>;
 
-    /// What has been written so far, to be read by those who are behind; nothing as long as
-    /// nothing of it can be. It can be read to the end, whatever becomes of the entry.
+    /// Returns the part written so far, for readers that have fallen behind, or `None` if nothing
+    /// can be read. It stays readable to its end, whatever becomes of the entry.
     fn draft(&self) -> Option<Arc<dyn Parts>> {
         None
     }
 
-    /// Makes the entry visible: the body is whole.
+    /// Makes the complete entry visible.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
 }
 
-/// Under which lease an entry is written.
+/// Lease of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasedWrite<'a> {
-    /// What the lease was asked for: its primary key, and what its flight is boarded by.
+    /// Primary key of the lease.
     pub primary: KeyRef<'a>,
-    /// See [`Claim::boarded`](crate::tiers::lease::Claim::boarded).
+    /// Key of the flight: see [`Claim::boarded`](crate::lease::Claim::boarded).
     pub boarded: KeyRef<'a>,
-    /// What names it.
+    /// Identity of the lease.
     pub token: LeaseToken,
-    /// Whether the lease is given back by the commit. Not by that of a record which only leads
-    /// to the entry.
+    /// `true` if the commit releases the lease. `false` for a record that only leads to the entry.
     pub is_last: bool,
 }
 
-/// An entry as a tier gives it back.
+/// Entry as a tier returns it.
 pub struct Stored {
-    /// What the cache knows of it, in terms of this process's clock. Its position is not used.
+    /// Metadata, in terms of the clock of this process. Its position is not used.
     pub meta: Meta,
-    /// The door's own bytes.
+    /// Bytes of the front end.
     pub head: Bytes,
-    /// The body. Each piece is verified before it is given out.
+    /// Body. Each piece is verified before it is returned.
     pub body: PieceStream,
-    /// What the purges of all instances have made of it, by tag, site, prefix and all, if the tier
-    /// knows.
-    /// Of a tier that does not, the engine takes everything for older than any purge.
+    /// Effect of the purges of all instances, by tag, site, prefix and all, if the tier knows it.
+    /// An entry of another tier counts as older than every purge.
     pub vetted: Option<PurgeState>,
-    /// Tells this record from what may stand in its place later. Only shared tiers need it.
+    /// Identity of this record among those of its key. Only shared tiers need it.
     pub stamp: u64,
-    /// The same body, to be read from wherever it is wanted, if the tier can do that.
+    /// Random access to the body, if the tier supports it.
     pub parts: Option<Arc<dyn Parts>>,
-    /// Whether it may have been purged unheard in an earlier life of the tier. That says nothing
-    /// to an engine that is joined with none.
+    /// `true` if the entry may have missed a purge in an earlier process. Ignored by an engine
+    /// without other instances.
     pub suspect: bool,
 }
 
 impl Stored {
-    /// An entry of a tier that is not shared.
+    /// Creates an entry of a tier that is not shared.
     #[must_use]
     pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
         Self { meta, head, body, vetted: None, stamp: 0, parts: None, suspect: false }
     }
 
-    /// The same, whose body can be read from wherever it is wanted.
+    /// Adds random access to the body.
     #[must_use]
     pub fn with_parts(mut self, parts: Arc<dyn Parts>) -> Self {
         self.parts = Some(parts);

@@ -1,4 +1,4 @@
-//! Entries whose lifetime grows while they are used.
+//! Entries whose lifetime grows with each use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 
 impl Engine {
-    /// Lets an entry be fresh for this long from its birth on; in memory alone, and only if this
-    /// very entry stands there still. `false` if it does not.
+    /// Extends the freshness lifetime of an entry, counted from its creation. Only memory is
+    /// changed, and only if it still holds this entry. Returns `false` if it does not.
     pub fn extend(&self, key: KeyRef<'_>, entry: &Arc<Entry>, fresh: Duration) -> bool {
         let mut meta = entry.meta.clone();
         meta.set_lifetime(Lifetime { fresh, ..meta.lifetime() });
         let extended = Arc::new(entry.with_meta(meta));
-        self.flights.excluding(key, || {
-            let stands = self.memory.get(key).is_some_and(|stored| Arc::ptr_eq(&stored, entry));
-            if stands {
+        self.flights.locked(key, || {
+            let is_stored = self.memory.get(key).is_some_and(|stored| Arc::ptr_eq(&stored, entry));
+            if is_stored {
                 self.memory.put(key.to_key(), extended);
             }
-            stands
+            is_stored
         })
     }
 }

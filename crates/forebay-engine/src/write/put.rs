@@ -1,4 +1,4 @@
-//! What a door stores without being asked to load it.
+//! Entries that a caller stores without a load.
 
 use std::sync::Arc;
 
@@ -7,66 +7,89 @@ use forebay_core::{KeyRef, Meta, Purge, Reach, Validator, version};
 
 use crate::engine::Engine;
 use crate::entry::Head;
-use crate::fill::Landing;
-use crate::flight::Boarder;
+use crate::entry::select::Credentials;
+use crate::fill::cluster_lease::LeaseUse;
+use crate::fill::{FillRules, Leading};
+use crate::flight::JoinRequest;
 use crate::flight::load::Load;
 use crate::tiers::bus::Newer;
 
+/// Entry that a caller stores.
+pub struct NewEntry {
+    /// Metadata.
+    pub meta: Meta,
+    /// Head of the front end.
+    pub head: Head,
+    /// Complete body.
+    pub body: Bytes,
+}
+
 impl Engine {
-    /// Stores an entry under a primary key, in all tiers. `false` if none of them takes it.
+    /// Stores an entry under a primary key, in all tiers. Returns `false` if no tier stores it.
     ///
-    /// It is a flight that is over as soon as it has departed: what departed before it is cut
-    /// short, so that a load which began earlier and ends later cannot put the older answer in its
-    /// place; and a purge finds it.
+    /// It is a flight that ends as soon as it has started. Earlier flights are removed from the
+    /// table, so that a load which began before and ends later cannot replace the entry; and a purge
+    /// finds it.
     pub async fn put<L: Load>(
         self: &Arc<Self>,
         key: KeyRef<'_>,
-        entry: (Meta, Head, Bytes),
+        entry: NewEntry,
         select: L,
     ) -> bool {
-        self.flights.cut(key, || ());
-        self.put_as((key, None), entry, select).await
+        self.flights.purge(key, || ());
+        self.store_put(key, None, entry, select).await
     }
 
-    /// The same for what is one of several versions: nothing is stored, and the answer is `false`,
-    /// where one that is as new is stored or was [removed](Self::remove_version).
+    /// Stores one version of an entry, as [`put`](Self::put) does. Stores nothing and returns
+    /// `false` if a version that is as new is stored or was [removed](Self::remove_version).
     pub async fn put_version<L: Load>(
         self: &Arc<Self>,
-        (key, newer): (KeyRef<'_>, Newer),
-        (mut meta, head, body): (Meta, Head, Bytes),
+        key: KeyRef<'_>,
+        newer: Newer,
+        mut entry: NewEntry,
         select: L,
     ) -> bool {
         let tag = Some(version::written(newer.version));
-        meta.set_validator(Some(Validator { tag, modified: None }));
+        entry.meta.set_validator(Some(Validator { tag, modified: None }));
         let below = self.version_below(key).await;
-        // An older version must not cut the flight of a newer one.
-        let is_newer = self.flights.cut_if(key, || self.raise_floor(key, below, newer));
-        is_newer && self.put_as((key, Some(newer)), (meta, head, body), select).await
+        // An older version must not affect the flight of a newer one.
+        let is_newer = self.flights.purge_if(key, || self.raise_floor(key, below, newer));
+        is_newer && self.store_put(key, Some(newer), entry, select).await
     }
 
-    /// What departed before has been cut.
-    async fn put_as<L: Load>(
+    /// Stores an entry after earlier flights were removed from the table.
+    async fn store_put<L: Load>(
         self: &Arc<Self>,
-        (key, newer): (KeyRef<'_>, Option<Newer>),
-        (meta, head, body): (Meta, Head, Bytes),
-        select: L,
+        key: KeyRef<'_>,
+        newer: Option<Newer>,
+        entry: NewEntry,
+        load: L,
     ) -> bool {
-        // A load may depart in between. It lands before this one and is overwritten, or after it
-        // and finds itself outrun.
-        let boarder = Boarder { primary: key, key, passed_over: None, now: self.clock.exact() };
-        let came = self.flights.alone(boarder, || self.log.position());
-        // What other instances hold is older, and what they load may be. If one of them tells of a
-        // purge from here on, it finds this flight, and theirs came later.
+        // A load may start in between. It ends before this flight and is replaced, or after it and
+        // finds a newer entry stored.
+        let request = JoinRequest { primary: key, key, passed_over: None, now: self.clock.exact() };
+        let first = self.flights.lead_alone(request, || self.log.position());
+        // Entries and loads of other instances may be older. A purge that one of them publishes from
+        // here on finds this flight, and came later.
         match newer {
             None => drop(self.publish(&Purge::Key(key.to_key()), Reach::Hard).await),
             Some(newer) if !self.publish_version(key, newer).await => return false,
             Some(_) => {}
         }
-        let seat = self.flights.alone(boarder, || came.flight().position);
-        if came.unless_cut(|| ()).is_none() {
+        let leader = self.flights.lead_alone(request, || first.flight().position);
+        if first.is_purged() {
             return false;
         }
-        drop(came);
-        Landing::of_put(self.clone(), seat, select).put(meta, head, body).await
+        drop(first);
+        let rules = FillRules {
+            store: true,
+            credentials: Credentials::Anonymous,
+            tiers: None,
+            lease_use: LeaseUse::Once,
+            yields: false,
+        };
+        let leading = Leading { engine: self.clone(), leader, rules, load, reply: None };
+        let NewEntry { meta, head, body } = entry;
+        leading.put(meta, head, body).await
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use forebay_core::{Purge, Reach, Timestamp, WallTime, WhenBlind};
 use forebay_engine::{
-    BusStatus, Clock, Cluster, Engine, Event, LeaseCame, Limits, LoadError, Observer, Obtained,
+    BusStatus, Clock, Cluster, Engine, Event, LeaseEvent, Limits, LoadError, Observer, Outcome,
     Purged, Tier,
 };
 use futures_util::FutureExt;
@@ -57,7 +57,7 @@ impl Clock for Passing {
 /// What an engine told of others.
 #[derive(Default)]
 pub(crate) struct Seen {
-    leases: Mutex<Vec<LeaseCame>>,
+    leases: Mutex<Vec<LeaseEvent>>,
     suspects: Mutex<Vec<bool>>,
     tier_failures: Mutex<usize>,
 }
@@ -65,8 +65,8 @@ pub(crate) struct Seen {
 impl Observer for Seen {
     fn observe(&self, event: Event<'_>) {
         match event {
-            Event::Lease { came, .. } => self.leases.lock().push(came),
-            Event::SuspectChecked(_, found) => self.suspects.lock().push(found),
+            Event::Lease { event: came, .. } => self.leases.lock().push(came),
+            Event::UnverifiedChecked(_, found) => self.suspects.lock().push(found),
             Event::TierFailed { .. } => *self.tier_failures.lock() += 1,
             _ => {}
         }
@@ -74,7 +74,7 @@ impl Observer for Seen {
 }
 
 impl Seen {
-    pub(crate) fn came(&self, what: LeaseCame) -> usize {
+    pub(crate) fn came(&self, what: LeaseEvent) -> usize {
         self.leases.lock().iter().filter(|came| **came == what).count()
     }
 }
@@ -144,9 +144,9 @@ impl Instance {
         &self,
         question: impl Into<Question>,
         origin: &Origin,
-    ) -> BoxFuture<'static, Result<Obtained, LoadError>> {
+    ) -> BoxFuture<'static, Result<Outcome, LoadError>> {
         let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
-        async move { engine.obtain(&question.ask(&origin), origin.clone()).await }.boxed()
+        async move { crate::world::answer_to(&engine, &question.ask(&origin), origin.clone()).await }.boxed()
     }
 
     pub(crate) async fn purge(&self, what: Purge, reach: Reach) -> Purged {
@@ -205,7 +205,7 @@ impl Together {
         callers: usize,
         question: &Question,
         origin: &Origin,
-    ) -> Vec<Result<Obtained, LoadError>> {
+    ) -> Vec<Result<Outcome, LoadError>> {
         let calls = self.instances.iter().flat_map(|instance| {
             (0..callers).map(|_| tokio::spawn(instance.obtain(question.clone(), origin)))
         });

@@ -4,14 +4,14 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
 
-use forebay_engine::{LoadError, Obtained};
+use forebay_engine::{LoadError, Outcome};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinHandle;
 
 /// How long a test waits for what must come. With paused time it is over as soon as nothing moves.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) type Obtaining = Result<Obtained, LoadError>;
+pub(crate) type Obtaining = Result<Outcome, LoadError>;
 
 /// Callers that have all asked: each has gone as far as it could without waiting.
 pub(crate) struct Crowd(Vec<JoinHandle<Obtaining>>);
@@ -48,7 +48,7 @@ impl Crowd {
     }
 
     /// What each obtained, in the order of the callers.
-    pub(crate) async fn obtained(self) -> Vec<Obtained> {
+    pub(crate) async fn obtained(self) -> Vec<Outcome> {
         self.told().await.into_iter().map(|told| told.expect("an answer")).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Why};
-use forebay_engine::{LoadError, Loaded, Via};
+use forebay_engine::{LoadError, Loaded, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached};
@@ -141,7 +141,7 @@ async fn nothing_is_loaded_for_who_wants_only_what_is_cached() {
     assert!(matches!(missed, Err(LoadError::NotCached)), "{missed:?}");
     assert_eq!(origin.loads(), 0);
     world.obtain("a", &origin).await.expect("an answer");
-    assert_eq!(world.obtain(cached(), &origin).await.expect("a hit").via, Via::Hit);
+    assert_eq!(world.obtain(cached(), &origin).await.expect("a hit").source, Source::Hit);
     world.step(15);
     let stale = world.obtain(cached(), &origin).await.expect("a stale hit");
     assert_eq!(bytes(&stale), "1");
@@ -171,8 +171,8 @@ async fn what_is_not_to_be_stored_is_a_load_each_and_leaves_no_trace() {
     bodies.sort_unstable();
     bodies.dedup();
     assert_eq!((bodies.len(), origin.loads()), (20, 20), "each has its own");
-    let passed = |why| (Via::Passed, Some(why));
-    assert!(obtained.iter().all(|o| (o.via, o.why) == passed(Why::RequestNoStore)));
+    let passed = |why| (Source::Passed, Some(why));
+    assert!(obtained.iter().all(|o| (o.source, o.why) == passed(Why::RequestNoStore)));
     assert_eq!(world.engine.memory().entries(), 0);
 }
 
@@ -194,7 +194,7 @@ async fn what_is_not_to_be_stored_leaves_what_is_stored_as_it_is() {
     world.obtain("a", &origin).await.expect("an answer");
     world.step(20);
     let validated = world.obtain(no_store(), &origin).await.expect("an answer");
-    assert_eq!(validated.via, Via::Led { stored: false, unchanged: true });
+    assert_eq!(validated.source, Source::Led { stored: false, unchanged: true });
     assert_eq!(bytes(&validated), "1");
     assert_eq!(world.at_hand("a", &origin).await, None, "what is stored is as stale as before");
     let loaded = world.obtain(no_store(), &origin).await.expect("an answer");
@@ -212,7 +212,7 @@ async fn where_nothing_may_be_stored_nothing_is_refreshed_behind_an_answer() {
     world.obtain("a", &origin).await.expect("an answer");
     world.step(20);
     let stale = world.obtain(no_store(), &origin).await.expect("a stale answer");
-    assert_eq!((bytes(&stale).as_ref(), stale.via), (&b"1"[..], Via::Refreshing));
+    assert_eq!((bytes(&stale).as_ref(), stale.source), (&b"1"[..], Source::Refreshing));
     assert_eq!((origin.loads(), world.engine.traffic().flights), (1, 0));
 }
 
@@ -223,12 +223,12 @@ async fn an_answer_is_not_older_than_its_caller_allows() {
     world.obtain("a", &origin).await.expect("an answer");
     world.step(10);
     let hit = world.obtain(max_age(10), &origin).await.expect("a hit");
-    assert_eq!((hit.via, origin.loads()), (Via::Hit, 1));
+    assert_eq!((hit.source, origin.loads()), (Source::Hit, 1));
     let loaded = world.obtain(max_age(9), &origin).await.expect("an answer");
     assert_eq!((loaded.why, origin.loads()), (Some(Why::RequestMaxAge), 2));
     let min_fresh =
         |seconds| Question::of("a", Demand { min_fresh: Some(secs(seconds)), ..Demand::default() });
-    assert_eq!(world.obtain(min_fresh(60), &origin).await.expect("a hit").via, Via::Hit);
+    assert_eq!(world.obtain(min_fresh(60), &origin).await.expect("a hit").source, Source::Hit);
     let loaded = world.obtain(min_fresh(61), &origin).await.expect("an answer");
     assert_eq!((loaded.why, origin.loads()), (Some(Why::RequestMinFresh), 3));
 }
@@ -268,7 +268,7 @@ async fn who_accepts_stale_answers_gets_them_up_to_its_bound() {
     let max_stale =
         |seconds| Question::of("a", Demand { max_stale: Some(secs(seconds)), ..Demand::default() });
     let stale = world.obtain(max_stale(5), &origin).await.expect("a stale hit");
-    assert_eq!((stale.via, stale.why), (Via::Hit, Some(Why::Stale)));
+    assert_eq!((stale.source, stale.why), (Source::Hit, Some(Why::Stale)));
     assert!(Arc::ptr_eq(&stale.entry, &first.entry));
     let loaded = world.obtain(max_stale(4), &origin).await.expect("an answer");
     assert_eq!((bytes(&loaded).as_ref(), origin.loads()), (&b"2"[..], 2));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Purge, Reach};
-use forebay_engine::{BodyReader, BrokenBody, Limits, Via};
+use forebay_engine::{BodyReader, BrokenBody, Limits, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::within_patience;
@@ -218,7 +218,7 @@ async fn what_is_too_large_for_memory_is_read_where_it_stands_and_in_part() {
     scene.world.until_nothing_is_under_way().await;
     let world = World::over((LIMITS, &scene.clock), std::slice::from_ref(&scene.shelf));
     let found = world.obtain("a", &scene.origin).await.expect("it stands in the tier");
-    assert_eq!((found.via, world.engine.traffic().flights), (Via::Tier(NAME), 0));
+    assert_eq!((found.source, world.engine.traffic().flights), (Source::Tier(NAME), 0));
     let all = &found.entry.body;
     assert_eq!((all.is_whole(), all.length(), all.bytes()), (true, Some(4_200_000), None));
     let before = scene.parts_read();

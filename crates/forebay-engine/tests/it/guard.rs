@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_core::Condition;
-use forebay_engine::{Limits, LoadError, Via};
+use forebay_engine::{Limits, LoadError, Source};
 use tokio::time::Instant;
 
 use crate::crowd::within_patience;
@@ -43,7 +43,7 @@ fn condition(world: &World) -> Condition {
 }
 
 /// Loads a key of its own, and says how it came and how long it took.
-async fn ask(world: &World, origin: &Origin, name: &str) -> (Via, Duration) {
+async fn ask(world: &World, origin: &Origin, name: &str) -> (Source, Duration) {
     let begun = Instant::now();
     let question = Question { key: key(name), ..Question::from(name) };
     let obtained = within_patience(world.obtain(question, origin)).await.expect("an answer");
@@ -54,7 +54,7 @@ async fn ask(world: &World, origin: &Origin, name: &str) -> (Via, Duration) {
         }
     };
     within_patience(writing).await;
-    (obtained.via, took)
+    (obtained.source, took)
 }
 
 fn opens(shelf: &Shelf) -> usize {
@@ -74,8 +74,11 @@ async fn a_frozen_tier_costs_a_few_deadlines_and_then_nothing() {
     assert_eq!(condition(&world), Condition::Open);
     let asked = opens(&shelf);
     for number in 5..1_000 {
-        let (via, took) = ask(&world, &origin, &number.to_string()).await;
-        assert_eq!((via, took), (Via::Led { stored: true, unchanged: false }, Duration::ZERO));
+        let (source, took) = ask(&world, &origin, &number.to_string()).await;
+        assert_eq!(
+            (source, took),
+            (Source::Led { stored: true, unchanged: false }, Duration::ZERO)
+        );
     }
     assert_eq!(opens(&shelf), asked, "it was left alone");
 }
@@ -104,7 +107,7 @@ async fn a_tier_that_works_again_is_taken_back_without_any_request_paying_for_it
     clock.step(Duration::from_millis(100));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(condition(&world), Condition::Closed);
-    assert_eq!(ask(&world, &origin, "stored").await.0, Via::Tier(NAME));
+    assert_eq!(ask(&world, &origin, "stored").await.0, Source::Tier(NAME));
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +127,7 @@ async fn a_tier_that_takes_no_writes_is_read_all_the_same() {
     }
     assert_eq!(begins() - before, 5, "then no write was begun");
     for number in 0..20 {
-        assert_eq!(ask(&world, &origin, &number.to_string()).await.0, Via::Tier(NAME));
+        assert_eq!(ask(&world, &origin, &number.to_string()).await.0, Source::Tier(NAME));
     }
     assert_eq!(condition(&world), Condition::Closed);
     // One write after a while is its own trial.
@@ -171,7 +174,7 @@ async fn what_was_loaded_while_a_tier_was_left_alone_is_written_when_it_works_ag
     assert_eq!((shelf.records(), world.engine.traffic().writes), (20, 0));
     let other = world_over(&shelf, &clock);
     for number in 0..20 {
-        assert_eq!(ask(&other, &origin, &name(number)).await.0, Via::Tier(NAME));
+        assert_eq!(ask(&other, &origin, &name(number)).await.0, Source::Tier(NAME));
     }
 }
 
@@ -225,7 +228,7 @@ async fn a_strict_door_is_told_that_a_tier_failed() {
     let world = world_over(&shelf, &clock);
     let origin = fresh(&world);
     let strict = origin.strict();
-    assert_eq!(ask(&world, &strict, "hot").await.0, Via::Led { stored: true, unchanged: false });
+    assert_eq!(ask(&world, &strict, "hot").await.0, Source::Led { stored: true, unchanged: false });
     shelf.go_wrong(0, Fault::Fails);
     let loads = origin.loads();
     for number in 0..20 {
@@ -236,10 +239,13 @@ async fn a_strict_door_is_told_that_a_tier_failed() {
     assert_eq!(condition(&world), Condition::Open, "also while it is left alone");
     assert_eq!(origin.loads(), loads, "the origin is not asked in its stead");
     // What is in memory is there, and a door that is not strict does not notice.
-    assert_eq!(ask(&world, &strict, "hot").await.0, Via::Hit);
-    assert_eq!(ask(&world, &origin, "cold").await.0, Via::Led { stored: true, unchanged: false });
+    assert_eq!(ask(&world, &strict, "hot").await.0, Source::Hit);
+    assert_eq!(
+        ask(&world, &origin, "cold").await.0,
+        Source::Led { stored: true, unchanged: false }
+    );
     shelf.recover();
     clock.step(Duration::from_millis(100));
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(ask(&world, &strict, "stored").await.0, Via::Tier(NAME));
+    assert_eq!(ask(&world, &strict, "stored").await.0, Source::Tier(NAME));
 }

@@ -1,7 +1,7 @@
 //! What is known to be absent.
 
 use forebay_core::{Lifetime, Presence, Purge, Reach};
-use forebay_engine::{Loaded, Obtained, Via};
+use forebay_engine::{Loaded, Outcome, Source};
 
 use crate::crowd::Crowd;
 use crate::origin::{Origin, whole};
@@ -20,7 +20,7 @@ fn changing(world: &World, absent_if: impl Fn(usize) -> bool + Send + Sync + 'st
     })
 }
 
-fn presence(obtained: &Obtained) -> Presence {
+fn presence(obtained: &Outcome) -> Presence {
     obtained.entry.meta.presence
 }
 
@@ -33,7 +33,7 @@ async fn what_is_absent_is_asked_for_once_by_a_crowd_and_by_those_who_come_later
         assert_eq!((presence(&obtained), bytes(&obtained).len()), (Presence::Absent, 0));
     }
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!((hit.via, presence(&hit), origin.loads()), (Via::Hit, Presence::Absent, 1));
+    assert_eq!((hit.source, presence(&hit), origin.loads()), (Source::Hit, Presence::Absent, 1));
     assert_eq!(world.engine.memory().bytes(), world.engine.memory().absent_bytes());
 }
 
@@ -44,7 +44,7 @@ async fn what_appears_and_vanishes_is_what_it_was_last() {
     for expected in [Presence::Absent, Presence::Present, Presence::Absent, Presence::Present] {
         let led = world.obtain("a", &origin).await.expect("an answer");
         let hit = world.obtain("a", &origin).await.expect("a hit");
-        assert_eq!((presence(&led), presence(&hit), hit.via), (expected, expected, Via::Hit));
+        assert_eq!((presence(&led), presence(&hit), hit.source), (expected, expected, Source::Hit));
         assert_eq!(world.engine.memory().entries(), 1);
         world.step(11);
     }

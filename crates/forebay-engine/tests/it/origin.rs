@@ -9,7 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
-    BrokenBody, Company, Content, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream,
+    Audience, BrokenBody, Content, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream,
     Select, TierErrors,
 };
 use futures_util::FutureExt;
@@ -38,13 +38,13 @@ type Script = dyn Fn(Asked) -> BoxFuture<'static, Answer> + Send + Sync;
 /// the request asks for.
 #[derive(Clone)]
 pub(crate) struct Origin {
-    told: Arc<Told>,
+    told: Arc<Propagation>,
     language: Option<&'static str>,
     tier_errors: TierErrors,
     only_looks: bool,
 }
 
-struct Told {
+struct Propagation {
     script: Box<Script>,
     loads: AtomicUsize,
     under_way: AtomicUsize,
@@ -60,7 +60,7 @@ impl Origin {
         F: Fn(Asked) -> A + Send + Sync + 'static,
         A: Future<Output = Answer> + Send + 'static,
     {
-        let told = Told {
+        let told = Propagation {
             script: Box::new(move |asked| script(asked).boxed()),
             loads: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
@@ -126,7 +126,7 @@ impl Load for Origin {
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
-        _company: Company,
+        _company: Audience,
     ) -> impl Future<Output = Answer> + Send {
         let told = self.told.clone();
         let number = told.loads.fetch_add(1, Ordering::SeqCst) + 1;
@@ -145,17 +145,17 @@ impl Load for Origin {
 
 /// An answer that is here at once.
 pub(crate) fn whole(meta: Meta, body: impl Into<Bytes>) -> Loaded {
-    Loaded::Entry { meta, head: Head::default(), source: Content::Whole(body.into()) }
+    Loaded::Entry { meta, head: Head::default(), content: Content::Whole(body.into()) }
 }
 
 /// An answer whose body comes later.
 pub(crate) fn flowing(meta: Meta, body: PieceStream) -> Loaded {
-    Loaded::Entry { meta, head: Head::default(), source: Content::Stream(body) }
+    Loaded::Entry { meta, head: Head::default(), content: Content::Stream(body) }
 }
 
 /// An answer for one caller alone.
 pub(crate) fn passed(body: impl Into<Bytes>, remember: Duration) -> Passed {
-    Passed { head: Head::default(), source: Content::Whole(body.into()), remember }
+    Passed { head: Head::default(), content: Content::Whole(body.into()), remember }
 }
 
 /// How many pieces a test writes ahead of the engine, at most.

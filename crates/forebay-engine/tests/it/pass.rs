@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Stale, Validator, Why};
-use forebay_engine::{Loaded, Via};
+use forebay_engine::{Loaded, Source};
 use forebay_testkit::gate::Gate;
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ fn private(world: &World, shared_from: usize) -> Origin {
     })
 }
 
-fn distinct(crowd: &[forebay_engine::Obtained]) -> usize {
+fn distinct(crowd: &[forebay_engine::Outcome]) -> usize {
     crowd.iter().map(bytes).collect::<HashSet<Bytes>>().len()
 }
 
@@ -45,7 +45,7 @@ async fn twenty(world: &World, origin: &Origin, question: &Question) -> (Duratio
     let begun = Instant::now();
     let crowd = Crowd::of(20, |_| world.obtain(question.clone(), origin)).await;
     let obtained = crowd.obtained().await;
-    assert!(obtained.iter().all(|obtained| obtained.via == Via::Passed));
+    assert!(obtained.iter().all(|obtained| obtained.source == Source::Passed));
     (begun.elapsed(), distinct(&obtained))
 }
 
@@ -71,7 +71,7 @@ async fn an_answer_for_all_lifts_the_marker() {
     world.obtain("a", &origin).await.expect("an answer");
     let alone = world.obtain("a", &origin).await.expect("an answer");
     assert_eq!(alone.why, Some(Why::PassMarked));
-    assert_eq!(alone.via, Via::Led { stored: true, unchanged: false });
+    assert_eq!(alone.source, Source::Led { stored: true, unchanged: false });
     world.step(61);
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     assert_eq!(distinct(&crowd.obtained().await), 1, "they wait for one again");
@@ -83,7 +83,7 @@ async fn what_is_private_to_somebody_does_not_keep_nobody_in_particular_from_sha
     let world = World::new();
     let origin = private(&world, 2);
     let somebody = Question::from("a").by_somebody();
-    assert_eq!(world.obtain(somebody, &origin).await.expect("an answer").via, Via::Passed);
+    assert_eq!(world.obtain(somebody, &origin).await.expect("an answer").source, Source::Passed);
     let gate = Gate::new();
     let shared = Origin::new({
         let (world, gate) = (world.clone(), gate.clone());
@@ -109,7 +109,7 @@ async fn a_private_answer_to_a_follower_with_other_credentials_is_not_shared_eit
     let somebody = Crowd::of(1, |_| world.obtain(Question::from("a").by_somebody(), &origin)).await;
     let anonymous = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     let private = somebody.obtained().await;
-    assert_eq!((bytes(&private[0]).as_ref(), private[0].via), (&b"1"[..], Via::Passed));
+    assert_eq!((bytes(&private[0]).as_ref(), private[0].source), (&b"1"[..], Source::Passed));
     let shared = anonymous.obtained().await;
     assert!(shared.iter().all(|obtained| bytes(obtained) == "2"));
     assert_eq!(origin.loads(), 2);
@@ -147,9 +147,9 @@ async fn what_is_storable_but_never_fresh_is_neither_shared_nor_queued_for() {
 async fn a_private_body_goes_at_the_pace_of_its_caller_and_is_read_once() {
     let world = World::new();
     let origin = Origin::new(|_| async {
-        let source = forebay_engine::Content::Stream(crate::origin::ready_pieces(1_000, 64 << 10));
+        let content = forebay_engine::Content::Stream(crate::origin::ready_pieces(1_000, 64 << 10));
         let head = forebay_engine::Head::default();
-        Ok(Loaded::Pass(forebay_engine::Passed { head, source, remember: secs(REMEMBER) }))
+        Ok(Loaded::Pass(forebay_engine::Passed { head, content, remember: secs(REMEMBER) }))
     });
     let obtained = world.obtain("a", &origin).await.expect("a head");
     let mut reader = obtained.entry.body.reader();

@@ -1,7 +1,7 @@
 //! What is purged is not seen again (invariants 13, 14, 16).
 
 use forebay_core::{Lifetime, Purge, Reach, Why};
-use forebay_engine::{LoadError, Loaded, Via};
+use forebay_engine::{LoadError, Loaded, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached, within_patience};
@@ -123,7 +123,7 @@ async fn a_load_alone_that_departed_before_a_purge_is_not_stored() {
         gates[0].open();
         let alone = alone.obtained().await;
         assert_eq!(bytes(&alone[0]), "1", "{what:?}");
-        assert_eq!(alone[0].via, Via::Led { stored: false, unchanged: false }, "{what:?}");
+        assert_eq!(alone[0].source, Source::Led { stored: false, unchanged: false }, "{what:?}");
         assert_eq!(world.at_hand("a", &origin).await, None, "{what:?}");
     }
 }
@@ -143,7 +143,7 @@ async fn what_departs_after_a_purge_is_stored_though_an_older_flight_lands_later
     assert_eq!(bytes(&new.obtained().await[0]), "2");
     gates[0].open();
     let old = old.obtained().await;
-    assert_eq!((bytes(&old[0]), old[0].via), ("2".into(), Via::Followed));
+    assert_eq!((bytes(&old[0]), old[0].source), ("2".into(), Source::Followed));
     assert_eq!(world.at_hand("a", &origin).await, Some("2".into()));
 }
 
@@ -161,10 +161,14 @@ async fn a_soft_purge_makes_stale_what_it_reaches() {
         world.step(1);
         assert!(world.purge(&what, Reach::Soft).await, "{what:?}");
         let stale = world.obtain("a", &origin).await.expect("a stale answer");
-        assert_eq!((bytes(&stale).as_ref(), stale.via), (&b"1"[..], Via::Refreshing), "{what:?}");
+        assert_eq!(
+            (bytes(&stale).as_ref(), stale.source),
+            (&b"1"[..], Source::Refreshing),
+            "{what:?}"
+        );
         world.until_nothing_is_under_way().await;
         let hit = world.obtain("a", &origin).await.expect("a hit");
-        assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"2"[..], Via::Hit), "{what:?}");
+        assert_eq!((bytes(&hit).as_ref(), hit.source), (&b"2"[..], Source::Hit), "{what:?}");
         assert_eq!(origin.priors(), [None, Some("1".into())], "{what:?}");
     }
 }
@@ -190,7 +194,7 @@ async fn what_is_softly_purged_without_a_window_is_loaded_first_and_serves_when_
         world.step(1);
         world.purge(&what, Reach::Soft).await;
         let fallback = world.obtain("a", &origin).await.expect("a fallback");
-        assert_eq!((bytes(&fallback).as_ref(), fallback.via), (&b"1"[..], Via::Fallback));
+        assert_eq!((bytes(&fallback).as_ref(), fallback.source), (&b"1"[..], Source::Fallback));
         assert_eq!(origin.loads(), 2, "{what:?}");
         world.purge(&what, Reach::Hard).await;
         assert!(world.obtain("a", &origin).await.is_err(), "hard is hard: {what:?}");
@@ -239,7 +243,7 @@ async fn a_purge_of_a_key_removes_all_its_variants() {
         assert_eq!(world.at_hand("a", &speaking).await, None, "{language}");
         let loaded = world.obtain("a", &speaking).await.expect("an answer");
         assert_eq!(bytes(&loaded), format!("{language} {}", 4 + place));
-        assert_eq!(world.obtain("a", &speaking).await.expect("a hit").via, Via::Hit);
+        assert_eq!(world.obtain("a", &speaking).await.expect("a hit").source, Source::Hit);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Demand, KeyBuf, Lifetime, Purge, Reach};
-use forebay_engine::{Head, Limits, Via};
+use forebay_engine::{Head, Limits, NewEntry, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached, within_patience};
@@ -24,7 +24,7 @@ fn waiting(world: &World, gate: &Gate) -> Origin {
 }
 
 async fn put(world: &World, name: &str, body: &'static str) -> bool {
-    let entry = (world.fresh(60), Head::default(), body.into());
+    let entry = NewEntry { meta: world.fresh(60), head: Head::default(), body: body.into() };
     let key = key(name);
     let put = world.engine.put(key.borrowed(), entry, ());
     within_patience(put).await
@@ -79,7 +79,7 @@ async fn what_is_put_reaches_the_lower_tiers() {
     let origin = waiting(&other, &Gate::of(0));
     let obtained = other.obtain("a", &origin).await.expect("an answer");
     assert_eq!(bytes(&obtained), "put");
-    assert!(matches!(obtained.via, Via::Tier(_)), "{:?}", obtained.via);
+    assert!(matches!(obtained.source, Source::Tier(_)), "{:?}", obtained.source);
     assert_eq!(origin.loads(), 0);
 }
 
@@ -91,7 +91,8 @@ async fn a_door_may_count_entries_and_state_what_a_load_has_cost() {
         let key = KeyBuf::new("site").part(&number.to_le_bytes()).borrowed().to_key();
         let mut meta = world.meta(Lifetime::fresh(secs(60)));
         meta.set_load_cost(secs(number.into()));
-        let entry = (meta, Head::default().counted(), vec![7; 1_000].into());
+        let body = vec![7; 1_000].into();
+        let entry = NewEntry { meta, head: Head::default().counted(), body };
         assert!(world.engine.put(key.borrowed(), entry, ()).await);
         let stored = world.engine.memory().get(key.borrowed()).expect("the newest is there");
         assert_eq!(stored.meta.load_cost(), secs(number.into()));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Purge, Reach};
-use forebay_engine::{Limits, Loaded, Obtained};
+use forebay_engine::{Limits, Loaded, Outcome};
 use forebay_testkit::gate::Gate;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
@@ -166,7 +166,7 @@ fn in_two_pieces(mut version: Bytes) -> forebay_engine::PieceStream {
     futures_util::stream::once(async { Ok(first) }).chain(second).boxed()
 }
 
-async fn version_of(obtained: Obtained) -> u64 {
+async fn version_of(obtained: Outcome) -> u64 {
     let body = obtained.entry.body.reader().collect().await.expect("it does not break");
     std::str::from_utf8(&body).expect("digits").parse().expect("a version")
 }
@@ -184,9 +184,9 @@ async fn read(world: World, database: Arc<Database>, seed: usize) {
             question.demand.revalidate = true;
         }
         let obtained = world.obtain(question, &origin).await.expect("an answer");
-        let via = obtained.via;
+        let source = obtained.source;
         let version = version_of(obtained).await;
-        assert!(version >= floor, "{name}: {version} after a purge at {floor}, by {via:?}");
+        assert!(version >= floor, "{name}: {version} after a purge at {floor}, by {source:?}");
         database.operations.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta};
-use forebay_engine::{BodyReader, BrokenBody, Content, Head, Limits, LoadError, Loaded, Via};
+use forebay_engine::{BodyReader, BrokenBody, Content, Head, Limits, LoadError, Loaded, Source};
 use forebay_testkit::gate::Gate;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -28,8 +28,8 @@ fn narrow() -> World {
 
 /// A body that announces its length.
 fn sized(meta: Meta, pieces: usize) -> Loaded {
-    let source = Content::Sized((pieces * PIECE) as u64, ready_pieces(pieces, PIECE));
-    Loaded::Entry { meta, head: Head::default(), source }
+    let content = Content::Sized((pieces * PIECE) as u64, ready_pieces(pieces, PIECE));
+    Loaded::Entry { meta, head: Head::default(), content }
 }
 
 /// An origin whose answers have so many pieces, all of them there at once.
@@ -126,7 +126,7 @@ async fn where_something_stale_may_be_served_it_is_served_instead_of_a_refusal()
     world.step(20);
     let _readers = fill(&world).await;
     let fallback = world.obtain("a", &origin).await.expect("a fallback");
-    assert_eq!((bytes(&fallback).as_ref(), fallback.via), (&b"stale"[..], Via::Fallback));
+    assert_eq!((bytes(&fallback).as_ref(), fallback.source), (&b"stale"[..], Source::Fallback));
     assert_eq!((origin.loads(), world.engine.traffic().refusals), (1, 1));
 }
 
@@ -200,7 +200,7 @@ async fn a_body_that_is_announced_as_too_large_takes_no_more_than_a_window() {
     let world = narrow();
     let origin = serving(&world, 256);
     let leader = world.obtain("a", &origin).await.expect("a head");
-    assert_eq!(leader.via, Via::Led { stored: false, unchanged: false });
+    assert_eq!(leader.source, Source::Led { stored: false, unchanged: false });
     let mut reader = leader.entry.body.reader();
     let (mut length, mut most) = (0, 0);
     while let Some(piece) = reader.next().await {
@@ -334,7 +334,7 @@ async fn what_is_asked_about_is_not_let_go_of_and_lives_on_if_it_is_unchanged() 
     world.until_nothing_is_under_way().await;
     assert_eq!(world.engine.traffic().in_flight_bytes, 0, "memory has it again");
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!((hit.via, hit.entry.body.length()), (Via::Hit, Some(12 << 16)));
+    assert_eq!((hit.source, hit.entry.body.length()), (Source::Hit, Some(12 << 16)));
 }
 
 /// A body that ends, or breaks off, while what its only reader has not read fits into the window.

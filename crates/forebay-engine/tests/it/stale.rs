@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use forebay_core::{Demand, Lifetime, Stale, Why};
-use forebay_engine::{Head, LoadError, Loaded, Via};
+use forebay_engine::{Head, LoadError, Loaded, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached};
@@ -54,7 +54,7 @@ async fn in_its_window_a_stale_answer_is_given_at_once_while_one_flight_refreshe
     world.step(FRESH + 1);
     for _ in 0..50 {
         let stale = world.obtain("a", &origin).await.expect("a stale answer");
-        assert_eq!((bytes(&stale).as_ref(), stale.via), (&b"first"[..], Via::Refreshing));
+        assert_eq!((bytes(&stale).as_ref(), stale.source), (&b"first"[..], Source::Refreshing));
         assert_eq!(stale.why, Some(Why::Stale));
     }
     reached(&gate, 1).await;
@@ -62,7 +62,7 @@ async fn in_its_window_a_stale_answer_is_given_at_once_while_one_flight_refreshe
     gate.open();
     world.until_nothing_is_under_way().await;
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"second"[..], Via::Hit));
+    assert_eq!((bytes(&hit).as_ref(), hit.source), (&b"second"[..], Source::Hit));
     assert_eq!((origin.loads(), world.engine.traffic().refreshes), (2, 0));
 }
 
@@ -129,7 +129,7 @@ async fn refreshes_are_bounded_and_what_is_left_out_is_counted() {
     world.step(FRESH + 1);
     for name in &names {
         let stale = world.obtain(name.as_str(), &origin).await.expect("a stale answer");
-        assert_eq!(stale.via, Via::Refreshing);
+        assert_eq!(stale.source, Source::Refreshing);
     }
     reached(&gate, REFRESHES_MAX).await;
     assert_eq!(world.engine.traffic().refreshes, REFRESHES_MAX);
@@ -165,7 +165,7 @@ async fn when_a_load_fails_a_stale_answer_is_given_inside_its_window_alone() {
             match told {
                 Ok(obtained) if falls_back => {
                     assert_eq!(bytes(&obtained), "first", "{name}");
-                    assert_eq!(obtained.via, Via::Fallback, "{name}");
+                    assert_eq!(obtained.source, Source::Fallback, "{name}");
                     assert_eq!(obtained.why, Some(Why::LoadFailed), "{name}");
                 }
                 Err(LoadError::Origin(_)) if !falls_back => {}
@@ -211,7 +211,7 @@ async fn an_error_in_the_origins_words_gives_way_to_what_is_stored() {
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     gate.open();
     for obtained in crowd.obtained().await {
-        assert_eq!((bytes(&obtained).as_ref(), obtained.via), (&b"first"[..], Via::Fallback));
+        assert_eq!((bytes(&obtained).as_ref(), obtained.source), (&b"first"[..], Source::Fallback));
     }
     assert_eq!(origin.loads(), 2);
 }
@@ -226,7 +226,7 @@ async fn an_error_in_the_origins_words_is_told_once_and_named_to_those_who_waite
     reached(&gate, 1).await;
     gate.open();
     let told = crowd.told().await;
-    let words = told.iter().flatten().filter(|obtained| obtained.via == Via::Passed).count();
+    let words = told.iter().flatten().filter(|obtained| obtained.source == Source::Passed).count();
     let named = told.iter().filter(|told| matches!(told, Err(LoadError::Answered(503)))).count();
     assert_eq!((words, named, origin.loads()), (1, 19, 2));
 }
@@ -244,7 +244,7 @@ async fn an_error_that_somebody_in_particular_met_is_not_everybodys() {
     reached(&gate, 1).await;
     gate.open();
     let obtained = crowd.obtained().await;
-    assert!(obtained.iter().all(|obtained| obtained.via == Via::Passed));
+    assert!(obtained.iter().all(|obtained| obtained.source == Source::Passed));
     let mut words: Vec<_> = obtained.iter().map(bytes).collect();
     words.sort_unstable();
     words.dedup();
@@ -263,10 +263,10 @@ async fn an_answer_that_is_unchanged_keeps_its_body_and_gets_new_metadata() {
     let first = world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let validated = world.obtain("a", &origin).await.expect("an answer");
-    assert_eq!(validated.via, Via::Led { stored: true, unchanged: true });
+    assert_eq!(validated.source, Source::Led { stored: true, unchanged: true });
     world.step(90);
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!(hit.via, Via::Hit);
+    assert_eq!(hit.source, Source::Hit);
     assert_eq!(bytes(&hit).as_ptr(), bytes(&first).as_ptr(), "the same bytes");
     assert_eq!(hit.entry.head.bytes(), Some(&"new head".into()));
     assert_eq!(hit.entry.meta.lifetime().fresh, secs(100));
@@ -313,12 +313,12 @@ async fn what_is_costly_is_refreshed_early_by_one_flight_and_served_meanwhile() 
     assert_eq!(first.entry.meta.load_cost(), secs(5));
     world.step(FRESH_LONG * 9 / 10 - 1);
     let hit = world.obtain(eager(), &origin).await.expect("a hit");
-    assert_eq!(hit.via, Via::Hit, "not before the last tenth");
+    assert_eq!(hit.source, Source::Hit, "not before the last tenth");
     world.step(5);
-    assert_eq!(world.obtain(calm(), &origin).await.expect("a hit").via, Via::Hit);
+    assert_eq!(world.obtain(calm(), &origin).await.expect("a hit").source, Source::Hit);
     for _ in 0..20 {
         let served = world.obtain(eager(), &origin).await.expect("an answer");
-        assert_eq!((bytes(&served).as_ref(), served.via), (&b"1"[..], Via::Refreshing));
+        assert_eq!((bytes(&served).as_ref(), served.source), (&b"1"[..], Source::Refreshing));
         assert_eq!(served.why, Some(Why::EarlyRefresh));
     }
     reached(&gate, 1).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_engine::{LoadError, Look, Via};
+use forebay_engine::{LoadError, LookupResult, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached};
@@ -33,12 +33,12 @@ async fn any_number_of_callers_on_a_cold_key_is_one_load_and_one_entry() {
         assert_eq!(origin.loads(), 1);
         let first = &obtained[0].entry;
         assert!(obtained.iter().all(|obtained| Arc::ptr_eq(&obtained.entry, first)));
-        let led = Via::Led { stored: true, unchanged: false };
-        assert_eq!(obtained.iter().filter(|obtained| obtained.via == led).count(), 1);
-        let followed = obtained.iter().filter(|obtained| obtained.via == Via::Followed);
+        let led = Source::Led { stored: true, unchanged: false };
+        assert_eq!(obtained.iter().filter(|obtained| obtained.source == led).count(), 1);
+        let followed = obtained.iter().filter(|obtained| obtained.source == Source::Followed);
         assert_eq!(followed.count(), count - 1);
         assert_eq!(world.engine.traffic().flights, 0);
-        assert_eq!(world.obtain("a", &origin).await.expect("a hit").via, Via::Hit);
+        assert_eq!(world.obtain("a", &origin).await.expect("a hit").source, Source::Hit);
         assert_eq!(origin.loads(), 1);
     }
 }
@@ -51,7 +51,7 @@ async fn a_caller_that_goes_away_does_not_take_the_load_with_it() {
     reached(&gate, 1).await;
     let next = Crowd::of(1, |_| world.obtain("a", &origin)).await;
     gate.open();
-    assert_eq!(next.obtained().await[0].via, Via::Followed);
+    assert_eq!(next.obtained().await[0].source, Source::Followed);
     assert_eq!(origin.loads(), 1);
 }
 
@@ -141,7 +141,7 @@ async fn a_leader_that_finds_what_landed_since_its_look_does_not_load() {
     let wanting = world.look("a", &origin);
     world.obtain("a", &origin).await.expect("an answer");
     let late = world.fetch("a", wanting, &origin).await.expect("an answer");
-    assert_eq!((late.via, origin.loads()), (Via::Followed, 1));
+    assert_eq!((late.source, origin.loads()), (Source::Followed, 1));
 }
 
 #[tokio::test]
@@ -168,8 +168,10 @@ fn what_one_thread_loads_is_a_hit_on_another() {
     });
     let loaded = loader.join().expect("it ends");
     let question = Question::from("a");
-    let Look::Served(hit) = world.engine.look(&question.ask(&origin)) else { panic!("no hit") };
-    assert_eq!(hit.via, Via::Hit);
+    let LookupResult::Hit(hit) = world.engine.lookup(&question.ask(&origin)) else {
+        panic!("no hit")
+    };
+    assert_eq!(hit.source, Source::Hit);
     assert!(Arc::ptr_eq(&hit.entry, &loaded.entry));
     assert_eq!(origin.loads(), 1);
 }

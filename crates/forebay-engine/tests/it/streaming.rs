@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime};
-use forebay_engine::{BodyReader, BrokenBody, Limits, LoadError, Obtained, PieceStream, Via};
+use forebay_engine::{BodyReader, BrokenBody, Limits, LoadError, Outcome, PieceStream, Source};
 use forebay_testkit::gate::Gate;
 use futures_util::StreamExt;
 
@@ -71,7 +71,7 @@ async fn whoever_comes_while_a_body_flows_reads_it_from_its_first_byte() {
     tap.try_send(text("one ")).expect("it is read");
     assert_eq!(early.next().await, Some(text("one ")));
     let late = world.obtain("a", &origin).await.expect("the same head");
-    assert_eq!(late.via, Via::Followed);
+    assert_eq!(late.source, Source::Followed);
     let mut late = late.entry.body.reader();
     assert_eq!(late.next().await, Some(text("one ")));
     tap.try_send(text("two")).expect("it is read");
@@ -81,7 +81,7 @@ async fn whoever_comes_while_a_body_flows_reads_it_from_its_first_byte() {
     assert_eq!(late.collect().await, text("two"));
     world.until_nothing_is_under_way().await;
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"one two"[..], Via::Hit));
+    assert_eq!((bytes(&hit).as_ref(), hit.source), (&b"one two"[..], Source::Hit));
     assert_eq!((origin.loads(), world.engine.traffic().in_flight_bytes), (1, 0));
 }
 
@@ -119,7 +119,7 @@ async fn a_body_that_breaks_off_breaks_for_all_and_leaves_what_was_stored() {
     world.until_nothing_is_under_way().await;
     assert_eq!(world.counts.broken.load(Ordering::SeqCst), 1);
     let fallback = world.obtain("a", &origin).await.expect("a fallback");
-    assert_eq!((bytes(&fallback).as_ref(), fallback.via), (&b"good"[..], Via::Fallback));
+    assert_eq!((bytes(&fallback).as_ref(), fallback.source), (&b"good"[..], Source::Fallback));
     assert_eq!((origin.loads(), world.engine.traffic().in_flight_bytes), (3, 0));
 }
 
@@ -129,7 +129,7 @@ async fn a_body_that_breaks_off_at_once_is_not_stored_either() {
     let pieces = vec![text("half"), Err(broken())];
     let origin = flowing_once(&world, futures_util::stream::iter(pieces).boxed());
     let leader = world.obtain("a", &origin).await.expect("a head");
-    assert_eq!(leader.via, Via::Led { stored: false, unchanged: false });
+    assert_eq!(leader.source, Source::Led { stored: false, unchanged: false });
     let mut reader = leader.entry.body.reader();
     assert_eq!(reader.next().await, Some(text("half")));
     assert_eq!(reader.next().await, Some(Err(broken())));
@@ -175,7 +175,7 @@ async fn who_does_not_read_holds_up_neither_the_fill_nor_other_readers() {
     let active = world.obtain("a", &origin).await.expect("a head");
     assert_eq!(read_length(active.entry.body.reader()).await, Ok(64 * PIECE));
     world.until_nothing_is_under_way().await;
-    assert_eq!(world.obtain("a", &origin).await.expect("a hit").via, Via::Hit);
+    assert_eq!(world.obtain("a", &origin).await.expect("a hit").source, Source::Hit);
     assert_eq!((origin.loads(), world.engine.traffic().in_flight_bytes), (1, 0));
 }
 
@@ -272,7 +272,7 @@ async fn a_caller_that_takes_a_large_body_and_never_reads_it_counts_as_gone_when
 }
 
 /// Reads one piece every 20 seconds: slow, but never still for as long as the engine waits.
-async fn read_slowly(obtained: Obtained) -> Result<usize, BrokenBody> {
+async fn read_slowly(obtained: Outcome) -> Result<usize, BrokenBody> {
     let mut reader = obtained.entry.body.reader();
     let mut length = 0;
     while let Some(piece) = reader.next().await {
@@ -313,7 +313,7 @@ async fn a_body_that_flows_slowly_does_not_undo_a_later_refresh() {
     world.step(1);
     let demand = Demand { revalidate: true, ..Demand::default() };
     let later = world.obtain(Question::of("a", demand), &origin).await.expect("an answer");
-    assert_eq!(later.via, Via::Led { stored: true, unchanged: false });
+    assert_eq!(later.source, Source::Led { stored: true, unchanged: false });
     tap.try_send(text("1")).expect("it is read");
     drop(tap);
     assert_eq!(slow.entry.body.reader().collect().await, text("1"));

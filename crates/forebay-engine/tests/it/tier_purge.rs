@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Purge, Reach};
-use forebay_engine::{Limits, Via};
+use forebay_engine::{Limits, Source};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinSet;
 
@@ -38,13 +38,13 @@ fn numbered(world: &World) -> Origin {
     })
 }
 
-async fn obtain(world: &World, origin: &Origin) -> (Bytes, Via) {
+async fn obtain(world: &World, origin: &Origin) -> (Bytes, Source) {
     let obtained = within_patience(world.obtain("a", origin)).await.expect("an answer");
-    (bytes(&obtained), obtained.via)
+    (bytes(&obtained), obtained.source)
 }
 
-fn led() -> Via {
-    Via::Led { stored: true, unchanged: false }
+fn led() -> Source {
+    Source::Led { stored: true, unchanged: false }
 }
 
 fn purge_of_key() -> Purge {
@@ -99,9 +99,9 @@ async fn a_soft_purge_keeps_the_stale_entry_in_memory_alone() {
     world.step(5);
     assert!(world.purge(&purge_of_key(), Reach::Soft).await);
     assert_eq!(shelf.records(), 0);
-    assert_eq!(obtain(&world, &origin).await, ("1".into(), Via::Refreshing));
+    assert_eq!(obtain(&world, &origin).await, ("1".into(), Source::Refreshing));
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&world, &origin).await, ("2".into(), Via::Hit));
+    assert_eq!(obtain(&world, &origin).await, ("2".into(), Source::Hit));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn a_purge_waits_for_a_commit_under_way_and_removes_it() {
         assert_eq!(obtain(&world, &origin).await, ("2".into(), led()));
         world.until_nothing_is_under_way().await;
         let fresh = over(&clock, &shelf);
-        assert_eq!(obtain(&fresh, &origin).await, ("2".into(), Via::Tier("shelf")));
+        assert_eq!(obtain(&fresh, &origin).await, ("2".into(), Source::Tier("shelf")));
         assert_eq!(origin.loads(), 2);
     }
 }
@@ -185,7 +185,7 @@ async fn who_comes_during_a_purge_does_not_bring_back_what_is_about_to_be_remove
     assert_eq!(obtain(&world, &origin).await, ("2".into(), led()));
     assert!(!purging.is_finished());
     purging.await.expect("no panic");
-    assert_eq!(obtain(&world, &origin).await, ("2".into(), Via::Hit));
+    assert_eq!(obtain(&world, &origin).await, ("2".into(), Source::Hit));
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn what_a_tier_could_not_be_rid_of_is_not_read_from_it() {
     world.step(1);
     assert_eq!(obtain(&world, &origin).await, ("4".into(), led()), "the removal is made up for");
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&over(&clock, &shelf), &origin).await, ("4".into(), Via::Tier("shelf")));
+    assert_eq!(obtain(&over(&clock, &shelf), &origin).await, ("4".into(), Source::Tier("shelf")));
 }
 
 /// One version for all keys: before a purge it moves on.
@@ -245,8 +245,10 @@ async fn read(world: World, truth: Arc<Truth>, name: &'static str) {
         let obtained = world.obtain(name, &origin).await.expect("an answer");
         let body = obtained.entry.body.reader().collect().await.expect("it does not break");
         let version: u64 = std::str::from_utf8(&body).expect("text").parse().expect("a number");
-        assert!(version >= floor, "{name}: {version} after {floor}, by {:?}", obtained.via);
-        truth.from_tier.fetch_add(u64::from(obtained.via == Via::Tier("shelf")), Ordering::SeqCst);
+        assert!(version >= floor, "{name}: {version} after {floor}, by {:?}", obtained.source);
+        truth
+            .from_tier
+            .fetch_add(u64::from(obtained.source == Source::Tier("shelf")), Ordering::SeqCst);
         if number % 7 == 0 {
             // Memory forgets; the tier below does not.
             world.engine.memory().remove(key(name).borrowed());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Validator};
-use forebay_engine::{BrokenBody, Limits, LoadError, Loaded, PieceStream, Via};
+use forebay_engine::{BrokenBody, Limits, LoadError, Loaded, PieceStream, Source};
 use forebay_testkit::gate::Gate;
 use tokio::time::Instant;
 
@@ -77,10 +77,10 @@ fn minute() -> Lifetime {
     Lifetime::fresh(secs(60))
 }
 
-async fn obtain(world: &World, origin: &Origin) -> (Bytes, Via) {
+async fn obtain(world: &World, origin: &Origin) -> (Bytes, Source) {
     let obtained = within_patience(world.obtain("a", origin)).await.expect("an answer");
-    let via = obtained.via;
-    (obtained.entry.body.reader().collect().await.expect("a whole body"), via)
+    let source = obtained.source;
+    (obtained.entry.body.reader().collect().await.expect("a whole body"), source)
 }
 
 /// Waits until nothing is under way. Unlike a turn of the scheduler, this lets deadlines pass.
@@ -93,8 +93,8 @@ async fn at_rest(world: &World) {
     within_patience(resting).await;
 }
 
-fn led() -> Via {
-    Via::Led { stored: true, unchanged: false }
+fn led() -> Source {
+    Source::Led { stored: true, unchanged: false }
 }
 
 fn count(counter: &std::sync::atomic::AtomicUsize) -> usize {
@@ -106,9 +106,9 @@ async fn what_stands_in_a_lower_tier_is_not_loaded_and_is_in_memory_from_then_on
     let below = Below::warm(minute()).await;
     below.clock.step(secs(10));
     let (world, origin) = (below.world(), unreachable());
-    assert_eq!(obtain(&world, &origin).await, ("1".into(), Via::Tier(NAME)));
+    assert_eq!(obtain(&world, &origin).await, ("1".into(), Source::Tier(NAME)));
     let hit = world.obtain("a", &origin).await.expect("a hit");
-    assert_eq!((bytes(&hit), hit.via), ("1".into(), Via::Hit));
+    assert_eq!((bytes(&hit), hit.source), ("1".into(), Source::Hit));
     assert_eq!(hit.entry.meta.age(world.engine.clock().now()), secs(10));
     world.until_nothing_is_under_way().await;
     let commits = count(&below.shelf.operations().commits);
@@ -160,9 +160,9 @@ async fn what_comes_from_a_lower_tier_fills_those_above_it() {
     let both = [upper.clone(), below.shelf.clone()];
     let over = || World::over((Limits::of(MEMORY), &below.clock), &both);
     let (world, origin) = (over(), unreachable());
-    assert_eq!(obtain(&world, &origin).await.1, Via::Tier(NAME));
+    assert_eq!(obtain(&world, &origin).await.1, Source::Tier(NAME));
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&over(), &origin).await, ("1".into(), Via::Tier("upper")));
+    assert_eq!(obtain(&over(), &origin).await, ("1".into(), Source::Tier("upper")));
     assert_eq!(count(&below.shelf.operations().commits), 1);
 }
 
@@ -199,7 +199,7 @@ async fn survives(fault: Fault, entry: fn(&World) -> Origin) {
         below.shelf.go_wrong(number, fault);
         assert_eq!(obtain(&world, &origin).await, ("same".into(), led()), "{fault:?} {number}");
         at_rest(&world).await;
-        assert_eq!(obtain(&world, &origin).await, ("same".into(), Via::Hit));
+        assert_eq!(obtain(&world, &origin).await, ("same".into(), Source::Hit));
         let wrong_when_writing = below.shelf.recover();
         let second = below.world();
         assert_eq!(obtain(&second, &origin).await.0, "same", "{fault:?} {number}");
@@ -269,7 +269,7 @@ async fn a_frozen_tier_costs_one_deadline() {
     assert_eq!(obtain(&world, &origin).await, ("loaded".into(), led()));
     let took = asked.elapsed();
     assert!((ORIGIN + WALK..ORIGIN + WALK + Duration::from_millis(5)).contains(&took), "{took:?}");
-    assert_eq!(obtain(&world, &origin).await.1, Via::Hit);
+    assert_eq!(obtain(&world, &origin).await.1, Source::Hit);
     // The writes end as well, one time each.
     at_rest(&world).await;
     assert!(asked.elapsed() < Duration::from_millis(300), "{:?}", asked.elapsed());
@@ -305,7 +305,7 @@ async fn variants_pass_through_a_lower_tier_into_another_engine() {
     fresh.until_nothing_is_under_way().await;
     for language in ["de", "pl"] {
         let found = obtain(&below.world(), &offline.speaking(language)).await;
-        assert_eq!(found, (language.into(), Via::Tier(NAME)));
+        assert_eq!(found, (language.into(), Source::Tier(NAME)));
     }
 }
 
@@ -337,7 +337,7 @@ async fn a_variant_that_flows_while_something_else_stands_in_memory_is_written_w
     let german = origin.speaking("de");
     assert_eq!(obtain(&world, &german).await, ("de".into(), led()));
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&below.world(), &german).await, ("de".into(), Via::Tier(NAME)));
+    assert_eq!(obtain(&below.world(), &german).await, ("de".into(), Source::Tier(NAME)));
     assert_eq!(origin.loads(), 2);
 }
 
@@ -362,12 +362,16 @@ async fn what_is_stale_in_a_lower_tier_is_validated_and_renewed_there() {
     below.clock.step(secs(20));
     let world = below.world();
     let origin = validating(&world);
-    let validated = (Bytes::from("1"), Via::Led { stored: true, unchanged: true });
+    let validated = (Bytes::from("1"), Source::Led { stored: true, unchanged: true });
     assert_eq!(obtain(&world, &origin).await, validated);
     assert_eq!(origin.priors(), [Some("1".into())]);
     world.until_nothing_is_under_way().await;
     let (fresh, offline) = (below.world(), unreachable());
-    assert_eq!(obtain(&fresh, &offline).await, ("1".into(), Via::Tier(NAME)), "it was rewritten");
+    assert_eq!(
+        obtain(&fresh, &offline).await,
+        ("1".into(), Source::Tier(NAME)),
+        "it was rewritten"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,7 +384,7 @@ async fn what_is_stale_in_a_lower_tier_serves_when_the_load_fails() {
         let crowd = Crowd::of(10, |_| world.obtain("a", &origin)).await;
         for told in crowd.told().await {
             match told {
-                Ok(obtained) => assert_eq!((served, obtained.via), (true, Via::Fallback)),
+                Ok(obtained) => assert_eq!((served, obtained.source), (true, Source::Fallback)),
                 Err(_) => assert!(!served),
             }
         }
@@ -401,11 +405,11 @@ async fn what_is_stale_within_its_window_is_served_once_and_then_refreshed() {
             async move { Ok(whole(meta, "new")) }
         }
     });
-    assert_eq!(obtain(&world, &origin).await, ("1".into(), Via::Tier(NAME)));
-    assert_eq!(obtain(&world, &origin).await, ("1".into(), Via::Refreshing));
+    assert_eq!(obtain(&world, &origin).await, ("1".into(), Source::Tier(NAME)));
+    assert_eq!(obtain(&world, &origin).await, ("1".into(), Source::Refreshing));
     world.until_nothing_is_under_way().await;
     // The refresh found in the tier what it was to replace, and went on to the origin.
-    assert_eq!(obtain(&world, &origin).await, ("new".into(), Via::Hit));
+    assert_eq!(obtain(&world, &origin).await, ("new".into(), Source::Hit));
     assert_eq!(origin.loads(), 1);
 }
 
@@ -417,13 +421,13 @@ async fn a_refresh_takes_what_another_engine_has_refreshed() {
     let origin = numbered(&one, lifetime);
     assert_eq!(obtain(&one, &origin).await, ("1".into(), led()));
     one.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&other, &origin).await, ("1".into(), Via::Tier(NAME)));
+    assert_eq!(obtain(&other, &origin).await, ("1".into(), Source::Tier(NAME)));
     other.until_nothing_is_under_way().await;
     below.clock.step(secs(20));
     for (world, refreshed) in [(&one, "2"), (&other, "2")] {
-        assert_eq!(obtain(world, &origin).await, ("1".into(), Via::Refreshing));
+        assert_eq!(obtain(world, &origin).await, ("1".into(), Source::Refreshing));
         world.until_nothing_is_under_way().await;
-        assert_eq!(obtain(world, &origin).await, (refreshed.into(), Via::Hit));
+        assert_eq!(obtain(world, &origin).await, (refreshed.into(), Source::Hit));
     }
     assert_eq!(origin.loads(), 2, "the second engine found what the first had loaded");
 }
@@ -440,12 +444,12 @@ async fn who_demands_validation_is_not_answered_by_a_lower_tier() {
     })
     .await;
     let obtained = crowd.obtained().await;
-    assert_eq!(obtained[0].via, Via::Tier(NAME));
+    assert_eq!(obtained[0].source, Source::Tier(NAME));
     assert_eq!(origin.loads(), 1);
     assert_eq!(origin.priors(), [Some("1".into())], "it is asked about, though");
     for (number, obtained) in obtained[1..].iter().enumerate() {
-        let via = if number == 0 { led() } else { Via::Followed };
-        assert_eq!(obtained.via, via, "{number}");
+        let source = if number == 0 { led() } else { Source::Followed };
+        assert_eq!(obtained.source, source, "{number}");
         assert_eq!(obtained.entry.meta.departed, world.engine.clock().now());
     }
 }
@@ -461,7 +465,7 @@ async fn what_is_not_to_be_stored_is_neither_sought_nor_written() {
     let origin = numbered(&world, minute());
     let no_store = Question::of("a", Demand { no_store: true, ..Demand::default() });
     let obtained = world.obtain(no_store, &origin).await.expect("an answer");
-    assert_eq!(obtained.via, Via::Passed);
+    assert_eq!(obtained.source, Source::Passed);
     world.until_nothing_is_under_way().await;
     assert_eq!((operations(), origin.loads()), (before, 1));
 }
@@ -474,13 +478,13 @@ async fn a_body_too_large_for_memory_goes_into_a_tier_as_it_flows_and_comes_back
     let below = Below::new();
     let world = below.within(limits);
     let origin = bringing(&world, ready_pieces(PIECES, PIECE));
-    let (body, via) = obtain(&world, &origin).await;
-    assert_eq!((body.len(), via), (PIECES * PIECE, led()));
+    let (body, source) = obtain(&world, &origin).await;
+    assert_eq!((body.len(), source), (PIECES * PIECE, led()));
     world.until_nothing_is_under_way().await;
     assert!(count(&below.shelf.operations().writes) >= PIECES / 4, "as it flows, not all at once");
     for _ in 0..2 {
         let found = world.obtain("a", &origin).await.expect("it stands in the tier");
-        assert_eq!(found.via, Via::Tier(NAME));
+        assert_eq!(found.source, Source::Tier(NAME));
         assert!(!found.entry.body.is_whole());
         let most = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let mut reader = found.entry.body.reader();
@@ -536,13 +540,13 @@ async fn a_body_whose_tier_stalls_or_fails_in_its_midst_breaks_and_is_not_kept()
         // The first operation opens, the second reads the piece that comes with the head.
         below.shelf.go_wrong(3, fault);
         let found = fresh.obtain("a", &large).await.expect("a head");
-        assert_eq!(found.via, Via::Tier(NAME));
+        assert_eq!(found.source, Source::Tier(NAME));
         let read = within_patience(found.entry.body.reader().collect()).await;
         assert!(matches!(read, Err(BrokenBody::Source(_))), "{fault:?}: {read:?}");
         at_rest(&fresh).await;
         assert_eq!(count(&fresh.counts.broken), 1);
         assert!(below.shelf.recover());
-        assert_eq!(obtain(&fresh, &large).await.1, Via::Tier(NAME), "it was not kept in memory");
+        assert_eq!(obtain(&fresh, &large).await.1, Source::Tier(NAME), "it was not kept in memory");
         assert_eq!(large.loads(), 1);
     }
 }
@@ -558,7 +562,7 @@ async fn writes_that_take_their_time_are_bounded_in_number() {
     below.shelf.hold_commits(&gate);
     for name in 0..WRITES + BEYOND {
         let obtained = world.obtain(name.to_string().as_str(), &origin).await.expect("an answer");
-        assert_eq!(obtained.via, led());
+        assert_eq!(obtained.source, led());
     }
     world.until(|world| count(&world.counts.tier_skips) == BEYOND).await;
     gate.open();
@@ -589,9 +593,9 @@ async fn an_early_refresh_is_not_content_with_a_copy_of_what_it_is_to_refresh() 
     world.step(95);
     let eager = Question::of("a", Demand { beta: 1e9, ..Demand::default() });
     let obtained = world.obtain(eager, &origin).await.expect("a hit");
-    assert_eq!((bytes(&obtained), obtained.via), ("1".into(), Via::Refreshing));
+    assert_eq!((bytes(&obtained), obtained.source), ("1".into(), Source::Refreshing));
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&world, &origin).await, ("2".into(), Via::Hit));
+    assert_eq!(obtain(&world, &origin).await, ("2".into(), Source::Hit));
 }
 
 #[tokio::test(start_paused = true)]
@@ -623,10 +627,10 @@ async fn what_a_tier_brings_is_as_old_as_it_is_however_late_its_flight_departed(
     other.until_nothing_is_under_way().await;
     below.clock.step(secs(10));
     gate.open();
-    assert_eq!(first.obtained().await[0].via, Via::Passed);
-    assert_eq!(patient.obtained().await[0].via, Via::Tier(NAME));
+    assert_eq!(first.obtained().await[0].source, Source::Passed);
+    assert_eq!(patient.obtained().await[0].source, Source::Tier(NAME));
     let demanding = demanding.obtained().await;
-    assert_eq!((bytes(&demanding[0]), demanding[0].via), ("loaded".into(), led()));
+    assert_eq!((bytes(&demanding[0]), demanding[0].source), ("loaded".into(), led()));
 }
 
 /// Answers in the language it is asked in, once the gate is open.
@@ -661,7 +665,7 @@ async fn a_family_that_a_lower_tier_knows_is_joined_by_what_is_loaded() {
     second.until_nothing_is_under_way().await;
     for language in ["de", "pl"] {
         let found = obtain(&below.world(), &unreachable().speaking(language)).await;
-        assert_eq!(found, (language.into(), Via::Tier(NAME)));
+        assert_eq!(found, (language.into(), Source::Tier(NAME)));
     }
 }
 
@@ -676,11 +680,11 @@ async fn a_refresh_is_not_content_with_what_is_younger_and_stale_as_well() {
         world.until_nothing_is_under_way().await;
     }
     below.clock.step(secs(20));
-    assert_eq!(obtain(&one, &origin).await, ("1".into(), Via::Refreshing));
+    assert_eq!(obtain(&one, &origin).await, ("1".into(), Source::Refreshing));
     one.until_nothing_is_under_way().await;
     below.clock.step(secs(20));
-    assert_eq!(obtain(&other, &origin).await, ("1".into(), Via::Refreshing));
+    assert_eq!(obtain(&other, &origin).await, ("1".into(), Source::Refreshing));
     other.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&other, &origin).await, ("3".into(), Via::Hit));
+    assert_eq!(obtain(&other, &origin).await, ("3".into(), Source::Hit));
     assert_eq!(origin.priors().last(), Some(&Some("2".into())), "it is asked about");
 }

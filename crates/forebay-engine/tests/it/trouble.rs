@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_core::{Demand, Lifetime, Stale, Why};
-use forebay_engine::{LoadError, Loaded, Via};
+use forebay_engine::{LoadError, Loaded, Source};
 use forebay_testkit::gate::Gate;
 use tokio::time::Instant;
 
@@ -71,7 +71,9 @@ async fn expired(world: &World, origin: &Origin) {
 
 fn is_stale(told: &Obtaining, why: Why) -> bool {
     told.as_ref().is_ok_and(|obtained| {
-        bytes(obtained) == "first" && obtained.via == Via::Fallback && obtained.why == Some(why)
+        bytes(obtained) == "first"
+            && obtained.source == Source::Fallback
+            && obtained.why == Some(why)
     })
 }
 
@@ -98,7 +100,7 @@ async fn a_hanging_load_is_answered_from_stale_at_the_soft_timeout_and_goes_on()
     gate.open();
     world.until_nothing_is_under_way().await;
     let hit = world.obtain(patient(), &origin).await.expect("a hit");
-    assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"second"[..], Via::Hit));
+    assert_eq!((bytes(&hit).as_ref(), hit.source), (&b"second"[..], Source::Hit));
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,13 +235,13 @@ async fn while_loads_are_held_back_what_is_stale_is_served_and_refreshes_wait_to
     expired(&world, &origin).await;
     for _ in 0..100 {
         let stale = world.obtain("a", &origin).await.expect("a stale answer");
-        assert_eq!(stale.via, Via::Refreshing);
+        assert_eq!(stale.source, Source::Refreshing);
         world.until_nothing_is_under_way().await;
     }
     assert_eq!(origin.loads(), 3, "two refreshes have failed, and no other was begun");
     world.step(50);
     let stale = world.obtain("a", &origin).await;
-    assert!(stale.is_ok_and(|stale| stale.via == Via::Refreshing), "a fourth load");
+    assert!(stale.is_ok_and(|stale| stale.source == Source::Refreshing), "a fourth load");
     world.until_nothing_is_under_way().await;
     world.clock.step(Duration::from_millis(50));
     world.step(10);
@@ -266,7 +268,7 @@ async fn an_error_in_the_origins_own_words_is_not_repeated_from_memory() {
         }
     });
     let told = world.obtain("a", &origin).await.expect("the origin's own words");
-    assert_eq!(told.via, Via::Passed);
+    assert_eq!(told.source, Source::Passed);
     assert_eq!(bytes(&world.obtain("a", &origin).await.expect("an answer")), "good");
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Purge, Reach, Vary, Why};
-use forebay_engine::{BrokenBody, PieceStream, Via};
+use forebay_engine::{BrokenBody, PieceStream, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached};
@@ -61,7 +61,7 @@ async fn variants_that_are_known_are_loaded_together() {
     each_has_its_own(crowd, 10).await;
     assert_eq!((origin.loads(), origin.most_at_once()), (10, 10));
     let hit = world.obtain("a", &origin.speaking("de")).await.expect("a hit");
-    assert_eq!((bytes(&hit).as_ref(), hit.via), (&b"de"[..], Via::Hit));
+    assert_eq!((bytes(&hit).as_ref(), hit.source), (&b"de"[..], Source::Hit));
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_leader_that_learns_of_variants_at_the_last_moment_joins_its_own() {
     let late = tokio::spawn(world.fetch("a", wanting, &german));
     gate.open();
     let late = late.await.expect("no panic").expect("an answer");
-    assert_eq!((bytes(&late).as_ref(), late.via), (&b"de"[..], Via::Followed));
+    assert_eq!((bytes(&late).as_ref(), late.source), (&b"de"[..], Source::Followed));
     each_has_its_own(leader, 1).await;
     assert_eq!(german.loads(), 1);
 }
@@ -111,7 +111,7 @@ async fn the_first_variant_is_shared_while_it_flows_by_those_who_know_the_family
     });
     let first = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
     let second = world.obtain("a", &origin.speaking("de")).await.expect("an answer");
-    assert_eq!((second.via, origin.loads()), (Via::Followed, 1));
+    assert_eq!((second.source, origin.loads()), (Source::Followed, 1));
     let other = world.obtain("a", &origin.speaking("fr")).await.expect("an answer");
     assert_eq!((bytes(&other).as_ref(), origin.loads()), (&b"fr"[..], 2));
     tap.send(Ok(Bytes::from_static(b"de"))).await.expect("it is read");
@@ -184,7 +184,7 @@ async fn while_a_first_variant_flows_the_others_are_one_load_each() {
     drop(tap);
     assert_eq!(leader.entry.body.reader().collect().await, Ok(Bytes::from_static(b"de")));
     let hit = world.obtain("a", &origin.speaking("fr")).await.expect("a hit");
-    assert_eq!((hit.via, origin.loads()), (Via::Hit, 11));
+    assert_eq!((hit.source, origin.loads()), (Source::Hit, 11));
 }
 
 #[tokio::test]

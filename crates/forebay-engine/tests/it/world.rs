@@ -9,8 +9,8 @@ use forebay_core::{
     Demand, Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet, Timestamp, Vary, WallTime,
 };
 use forebay_engine::{
-    Ask, Clock, Coalesce, Credentials, Engine, Event, Limits, LoadError, Look, Observer, Obtained,
-    Tier, Wanting,
+    Clock, Coalesce, Credentials, Engine, Event, Limits, LoadError, Lookup, LookupResult, Miss,
+    Observer, Outcome, Tier,
 };
 use forebay_testkit::clock::SteppedClock;
 use futures_util::FutureExt;
@@ -79,12 +79,12 @@ impl Observer for Counts {
             Event::TierSkipped(_) => &self.tier_skips,
             Event::LoadWaits(_) => &self.waits,
             Event::LoadRefused(_) => &self.refusals,
-            Event::BodyCrowdedOut(_) => &self.crowded_out,
-            Event::BodiesLetGo(count) => {
+            Event::BodyNotAdmitted(_) => &self.crowded_out,
+            Event::BodiesDropped(count) => {
                 self.let_go.fetch_add(count, Ordering::SeqCst);
                 return;
             }
-            Event::HeldBack(_) => &self.held_back,
+            Event::BackingOff(_) => &self.held_back,
             Event::SoftTimeout(_) => &self.soft_timeouts,
             _ => return,
         };
@@ -148,14 +148,14 @@ impl World {
         origin: &Origin,
     ) -> BoxFuture<'static, Obtaining> {
         let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
-        async move { engine.obtain(&question.ask(&origin), origin.clone()).await }.boxed()
+        async move { answer_to(&engine, &question.ask(&origin), origin.clone()).await }.boxed()
     }
 
     /// The first half of [`obtain`](Self::obtain), for what may happen between the halves.
-    pub(crate) fn look(&self, question: impl Into<Question>, origin: &Origin) -> Wanting {
-        match self.engine.look(&question.into().ask(origin)) {
-            Look::Wanting(wanting) => wanting,
-            Look::Served(obtained) => panic!("it is at hand: {obtained:?}"),
+    pub(crate) fn look(&self, question: impl Into<Question>, origin: &Origin) -> Miss {
+        match self.engine.lookup(&question.into().ask(origin)) {
+            LookupResult::Miss(wanting) => wanting,
+            LookupResult::Hit(obtained) => panic!("it is at hand: {obtained:?}"),
         }
     }
 
@@ -163,11 +163,11 @@ impl World {
     pub(crate) fn fetch(
         &self,
         question: impl Into<Question>,
-        wanting: Wanting,
+        wanting: Miss,
         origin: &Origin,
     ) -> BoxFuture<'static, Obtaining> {
         let (engine, question, origin) = (self.engine.clone(), question.into(), origin.clone());
-        async move { engine.fetch(&question.ask(&origin), wanting, origin.clone()).await }.boxed()
+        async move { wanting.load(&engine, &question.ask(&origin), origin.clone()).await }.boxed()
     }
 
     /// The body of what is at hand; nothing may be loaded for it.
@@ -207,7 +207,7 @@ impl Question {
             key: key(name),
             demand,
             credentials: Credentials::Anonymous,
-            coalesce: Coalesce::Everywhere,
+            coalesce: Coalesce::Cluster,
         }
     }
 
@@ -218,11 +218,11 @@ impl Question {
 
     /// The same, without waiting for others.
     pub(crate) fn alone(self) -> Self {
-        Self { coalesce: Coalesce::Nowhere, ..self }
+        Self { coalesce: Coalesce::Never, ..self }
     }
 
-    pub(crate) fn ask<'a>(&'a self, origin: &'a Origin) -> Ask<'a> {
-        Ask {
+    pub(crate) fn ask<'a>(&'a self, origin: &'a Origin) -> Lookup<'a> {
+        Lookup {
             key: self.key.borrowed(),
             demand: &self.demand,
             select: origin,
@@ -248,7 +248,7 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
 }
 
 /// A whole body.
-pub(crate) fn bytes(obtained: &Obtained) -> Bytes {
+pub(crate) fn bytes(obtained: &Outcome) -> Bytes {
     obtained.entry.body.bytes().expect("a whole body").clone()
 }
 
@@ -261,4 +261,16 @@ pub(crate) fn varying(mut meta: Meta) -> Meta {
 pub(crate) fn tagged(mut meta: Meta, tag: &str) -> Meta {
     meta.set_tags(TagSet::new([tag]));
     meta
+}
+
+/// Looks an entry up, and loads it if memory does not answer.
+pub(crate) async fn answer_to(
+    engine: &Arc<Engine>,
+    lookup: &Lookup<'_>,
+    load: Origin,
+) -> Result<Outcome, LoadError> {
+    match engine.lookup(lookup) {
+        LookupResult::Hit(outcome) => Ok(outcome),
+        LookupResult::Miss(miss) => miss.load(engine, lookup, load).await,
+    }
 }

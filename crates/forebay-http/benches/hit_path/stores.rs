@@ -10,8 +10,8 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, PurgeState, Vary, Verdict, judge};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{
-    Ask, Body, Clock, Coalesce, Company, Content, Credentials, Engine, Entry, Head, Limits, Load,
-    LoadError, Loaded, Look, MemoryTier, Select, SystemClock, Via,
+    Audience, Body, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load,
+    LoadError, Loaded, Lookup, LookupResult, MemoryTier, Select, Source, SystemClock,
 };
 use forebay_http::Metrics;
 
@@ -63,9 +63,9 @@ fn engine() -> Arc<Engine> {
     Engine::new(Limits::of(MEMORY), Arc::new(SystemClock), Arc::new(Metrics::new()))
 }
 
-fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Ask<'a> {
+fn ask<'a>(key: &'a Key, demand: &'a Demand, select: &'a dyn Select) -> Lookup<'a> {
     let credentials = Credentials::Anonymous;
-    Ask { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Everywhere }
+    Lookup { key: key.borrowed(), demand, select, credentials, coalesce: Coalesce::Cluster }
 }
 
 /// Case: one lookup in the memory tier, including dropping the entry's reference.
@@ -101,8 +101,16 @@ pub(crate) fn look_variant(times: usize) -> Result<Run> {
     runtime.block_on(async {
         for key in &keys {
             let demand = Demand::default();
-            let obtained = engine.obtain(&ask(key, &demand, &Asker), Asker).await?;
-            ensure!(matches!(obtained.via, Via::Led { stored: true, .. }), "{:?}", obtained.via);
+            let lookup = ask(key, &demand, &Asker);
+            let obtained = match engine.lookup(&lookup) {
+                LookupResult::Hit(outcome) => outcome,
+                LookupResult::Miss(miss) => miss.load(&engine, &lookup, Asker).await?,
+            };
+            ensure!(
+                matches!(obtained.source, Source::Led { stored: true, .. }),
+                "{:?}",
+                obtained.source
+            );
         }
         Ok(())
     })?;
@@ -111,7 +119,7 @@ pub(crate) fn look_variant(times: usize) -> Result<Run> {
 
 fn looks(engine: Arc<Engine>, keys: Vec<Key>, times: usize, select: impl Select + 'static) -> Run {
     let demand = Demand::default();
-    let is_hit = move |key: &Key| is_fresh_hit(&engine.look(&ask(key, &demand, &select)));
+    let is_hit = move |key: &Key| is_fresh_hit(&engine.lookup(&ask(key, &demand, &select)));
     Box::new(move || measured(|| cycled(&keys, times).filter(|key| is_hit(key)).count()))
 }
 
@@ -119,8 +127,8 @@ fn cycled(keys: &[Key], times: usize) -> impl Iterator<Item = &Key> {
     keys.iter().cycle().take(times)
 }
 
-fn is_fresh_hit(look: &Look) -> bool {
-    matches!(look, Look::Served(obtained) if obtained.why.is_none())
+fn is_fresh_hit(look: &LookupResult) -> bool {
+    matches!(look, LookupResult::Hit(obtained) if obtained.why.is_none())
 }
 
 /// Request with both selecting fields, and a response that varies by them.
@@ -138,13 +146,13 @@ impl Load for Asker {
     async fn load(
         &self,
         _prior: Option<Arc<Entry>>,
-        _company: Company,
+        _company: Audience,
     ) -> Result<Loaded, LoadError> {
         let vary = Vary::new(SELECTING.map(|(name, _)| name));
         let vary = Some(vary.context("two names are some").map_err(LoadError::origin)?);
-        let source = Content::Whole(Bytes::from(vec![b'x'; BODY]));
+        let content = Content::Whole(Bytes::from(vec![b'x'; BODY]));
         let mut meta = meta();
         meta.set_vary(vary);
-        Ok(Loaded::Entry { meta, head: Head::default(), source })
+        Ok(Loaded::Entry { meta, head: Head::default(), content })
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Select};
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::{ResponseRef, Unstorable};
 use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
@@ -31,7 +31,7 @@ impl ByBodyLoad {
 
     /// Sends the request. A stored response is never validated, because 304 is defined for GET and
     /// HEAD only (RFC 9110 section 15.4.5).
-    async fn ask(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
+    async fn ask(&self, prior: Option<&Entry>, company: Audience) -> Result<Loaded, LoadError> {
         let request = self.load.request();
         let question = || self.question(request);
         let received = if is_safe(&self.method) {
@@ -99,7 +99,11 @@ impl Select for ByBodyLoad {
 }
 
 impl Load for ByBodyLoad {
-    async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
+    async fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        company: Audience,
+    ) -> Result<Loaded, LoadError> {
         self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
     }
 

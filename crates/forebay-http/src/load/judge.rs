@@ -60,11 +60,11 @@ impl LoadState {
                 let meta = self.request.meta(&answer, &kept, delay);
                 if !is_failure(answer.status) || self.may_replace(&meta, prior) {
                     self.set_unshared_fields(kept.withheld.remove_from(&mut answer.headers));
-                    let source = match body.size_hint().exact() {
+                    let content = match body.size_hint().exact() {
                         Some(length) => Content::Sized(length, body.into_stream()),
                         None => Content::Stream(body.into_stream()),
                     };
-                    return Ok(Loaded::Entry { meta, head: answer.into_head(), source });
+                    return Ok(Loaded::Entry { meta, head: answer.into_head(), content });
                 }
             }
             Err(refused) => self.refused(refused),
@@ -91,8 +91,8 @@ impl LoadState {
         self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let status = answer.status;
-        let source = Content::Stream(body.into_stream());
-        let passed = Passed { head: answer.into_head(), source, remember };
+        let content = Content::Stream(body.into_stream());
+        let passed = Passed { head: answer.into_head(), content, remember };
         if !is_failure(status) {
             return Ok(Loaded::Pass(passed));
         }
@@ -149,8 +149,8 @@ impl LoadState {
                 self.refused(refused);
                 self.set_unshared_fields(validate::cookies_of(fresh));
                 let remember = PASS_REMEMBER;
-                let source = source_of(&prior.body);
-                return Loaded::Pass(Passed { head: merged.into_head(), source, remember });
+                let content = source_of(&prior.body);
+                return Loaded::Pass(Passed { head: merged.into_head(), content, remember });
             }
         };
         let meta = self.request.meta(&merged, &kept, delay);
@@ -187,8 +187,8 @@ impl LoadState {
         let mut own = kept.withheld.remove_from(&mut answer.headers);
         own.extend(validate::cookies_of(&parts.headers));
         self.set_unshared_fields(own);
-        let source = around(before, range.span.first, body);
-        Ok(Some(Loaded::Entry { meta, head: answer.into_head(), source }))
+        let content = around(before, range.span.first, body);
+        Ok(Some(Loaded::Entry { meta, head: answer.into_head(), content }))
     }
 
     /// RFC 9111 section 4.3.5: updates the stored response by a HEAD. If it has changed, the entry
@@ -287,7 +287,7 @@ const fn presence(status: StatusCode) -> Presence {
     }
 }
 
-/// Returns a stored body as the source of another response.
+/// Returns a stored body as the content of another response.
 fn source_of(body: &Body) -> Content {
     if let Some(bytes) = body.bytes() {
         return Content::Whole(bytes.clone());

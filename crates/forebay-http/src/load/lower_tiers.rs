@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Select};
 
 use super::HttpLoad;
 
@@ -23,7 +23,7 @@ impl Select for LowerTiersOnly {
 }
 
 impl Load for LowerTiersOnly {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 

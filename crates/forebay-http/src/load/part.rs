@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
-    Ask, Company, Content, Entry, Head, Load, LoadError, Loaded, Look, Passed, Select, Watch,
+    Audience, Content, Entry, Head, Load, LoadError, Loaded, Lookup, LookupResult, Passed, Select,
+    Watch,
 };
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
@@ -51,7 +52,11 @@ impl Select for PartLoad {
 }
 
 impl Load for PartLoad {
-    async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
+    async fn load(
+        &self,
+        prior: Option<Arc<Entry>>,
+        company: Audience,
+    ) -> Result<Loaded, LoadError> {
         let request = self.0.request();
         request.with_timeout(self.part(prior.as_deref(), company)).await
     }
@@ -74,7 +79,7 @@ enum PartContent {
 }
 
 impl PartLoad {
-    async fn part(&self, prior: Option<&Entry>, company: Company) -> Result<Loaded, LoadError> {
+    async fn part(&self, prior: Option<&Entry>, company: Audience) -> Result<Loaded, LoadError> {
         let request = self.0.request();
         // A purge from here on may be newer than the response.
         let watch = self.0.watch();
@@ -104,21 +109,21 @@ impl PartLoad {
         let engine = &self.0.0.engine;
         let request = self.0.request();
         let coalesce = request.site.settings.coalesce.within_instance();
-        let ask = Ask {
+        let ask = Lookup {
             key: self.0.0.key.borrowed(),
             demand: &Demand::default(),
             select: &self.0,
             credentials: credentials(&request.headers),
             coalesce,
         };
-        let wanting = match engine.look(&ask) {
-            Look::Served(obtained) => engine.lacking(&ask, obtained),
-            Look::Wanting(wanting) => wanting.lacking(),
+        let wanting = match engine.lookup(&ask) {
+            LookupResult::Hit(obtained) => engine.miss_for_part(&ask, obtained),
+            LookupResult::Miss(wanting) => wanting.for_part(),
         };
         let watched = PurgeWatch { watch, own: 0, logged: 0 };
         let load = ReceivedLoad::new(self.0.clone(), received, watched);
         // Boxed, because most range requests get a part and never run this future.
-        if let Ok(obtained) = Box::pin(engine.fetch(&ask, wanting, load)).await {
+        if let Ok(obtained) = Box::pin(wanting.load(engine, &ask, load)).await {
             *self.0.details().whole.lock() = Some(obtained);
         }
     }
@@ -163,8 +168,8 @@ impl PartLoad {
             let said = said.unwrap_or_else(|| range.to_value());
             let _ = self.0.details().part.set(SentPart { range, stated: said });
         }
-        let source = content.joined(&partial, before, range.ok())?;
-        Ok(Loaded::Entry { meta, head: partial.into_head(), source })
+        let content = content.joined(&partial, before, range.ok())?;
+        Ok(Loaded::Entry { meta, head: partial.into_head(), content })
     }
 
     /// Combines the metadata of the received part with that of stored parts.
@@ -208,7 +213,7 @@ impl PartLoad {
             None | Some(Unstorable::Partial | Unstorable::RequestNoStore) => Duration::ZERO,
             Some(_) => PASS_REMEMBER,
         };
-        let passed = Passed { head: answer.into_head(), source: content.into_source(), remember };
+        let passed = Passed { head: answer.into_head(), content: content.into_source(), remember };
         if is_failure(status) {
             let error = LoadError::Answered(status.as_u16());
             return Ok(Loaded::Failed { passed, error });
@@ -283,5 +288,5 @@ async fn collect(body: OriginBody) -> Result<Bytes, LoadError> {
 fn no_parts(request: &ClientRequest) -> Loaded {
     let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
     let meta = Meta::new(request.clock.now(), Lifetime::fresh(NO_PARTS_REMEMBER));
-    Loaded::Entry { meta, head: none.into_head(), source: Content::Whole(Bytes::new()) }
+    Loaded::Entry { meta, head: none.into_head(), content: Content::Whole(Bytes::new()) }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{Company, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
+use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
@@ -59,7 +59,7 @@ impl Select for ReceivedLoad {
 }
 
 impl Load for ReceivedLoad {
-    async fn load(&self, _prior: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
         let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
         let loaded = self.load.0.judge(answer, None)?;
@@ -69,8 +69,8 @@ impl Load for ReceivedLoad {
             return Ok(loaded);
         }
         Ok(match loaded {
-            Loaded::Entry { head, source, .. } => {
-                Loaded::Pass(Passed { head, source, remember: Duration::ZERO })
+            Loaded::Entry { head, content, .. } => {
+                Loaded::Pass(Passed { head, content, remember: Duration::ZERO })
             }
             other => other,
         })

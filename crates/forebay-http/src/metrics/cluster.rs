@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_engine::{BusStatus, Engine, Event, LeaseCame};
+use forebay_engine::{BusStatus, Engine, Event, LeaseEvent};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -50,7 +50,7 @@ impl ClusterMetrics {
 
     /// Creates every label value at zero, so that an alert sees the first increase.
     fn begin(&self) {
-        for came in LeaseCame::ALL {
+        for came in LeaseEvent::ALL {
             drop(self.leases.get_or_create(&ResultLabel { result: came.code() }));
         }
         for result in ["gap", "lost", "heard"] {
@@ -65,17 +65,19 @@ impl ClusterMetrics {
     pub(super) fn observe(&self, event: Event<'_>) {
         let bus = |result| _ = self.bus.get_or_create(&ResultLabel { result }).inc();
         match event {
-            Event::Lease { came, .. } => {
+            Event::Lease { event: came, .. } => {
                 self.leases.get_or_create(&ResultLabel { result: came.code() }).inc();
             }
-            Event::Noticed(kind) => _ = self.received.get_or_create(&KindLabel { kind }).inc(),
+            Event::PurgeReceived(kind) => {
+                _ = self.received.get_or_create(&KindLabel { kind }).inc()
+            }
             Event::PublishFailed(kind) => {
                 self.unpublished.get_or_create(&KindLabel { kind }).inc();
             }
             Event::BusGap => bus("gap"),
-            Event::BusLost => bus("lost"),
-            Event::BusHeard => bus("heard"),
-            Event::SuspectChecked(_, exists) => {
+            Event::BusDisconnected => bus("lost"),
+            Event::BusConnected => bus("heard"),
+            Event::UnverifiedChecked(_, exists) => {
                 let result = if exists { "confirmed" } else { "gone" };
                 self.revalidations.get_or_create(&ResultLabel { result }).inc();
             }

@@ -102,7 +102,7 @@ impl LowerTierMetrics {
 
     pub(super) fn observe(&self, event: Event<'_>) {
         match event {
-            Event::TierAsked { tier, op, took } => {
+            Event::TierCalled { tier, op, took } => {
                 let seconds = self.seconds.get_or_create(&OpLabels { tier, op });
                 seconds.observe(took.as_secs_f64());
             }
@@ -112,7 +112,7 @@ impl LowerTierMetrics {
             Event::TierSkipped(tier) => {
                 self.skipped.get_or_create(&TierLabel { tier }).inc();
             }
-            Event::TierOpened(tier) => {
+            Event::TierBypassed(tier) => {
                 self.opened.get_or_create(&TierLabel { tier }).inc();
             }
             _ => {}

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use forebay_engine::Look;
+use forebay_engine::LookupResult;
 use forebay_semantics::demand::demand;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
@@ -56,19 +56,19 @@ impl OriginRequest<'_> {
         let load =
             HttpLoad::new(request, engine.clone(), key.borrowed().to_key(), FetchMode::Whole);
         let load_request = LoadRequest { key: &key, demand: &demand, load: &load };
-        let wanting = match engine.look(&self.ask(key.borrowed(), &demand, &load)) {
-            Look::Served(obtained) => {
+        let wanting = match engine.lookup(&self.ask(key.borrowed(), &demand, &load)) {
+            LookupResult::Hit(obtained) => {
                 service.metrics().count_found();
                 return self.deliver(load_request, &obtained, method);
             }
-            Look::Wanting(wanting) => wanting,
+            LookupResult::Miss(wanting) => wanting,
         };
         self.why = wanting.why();
         service.metrics().count_lookup(self.why);
         let _waits = service.metrics().waits(&self.site.settings.id);
         let ask = self.ask(key.borrowed(), &demand, &load);
         let asked = ByBodyLoad::new(load.clone(), method.clone(), body);
-        match engine.fetch(&ask, wanting, asked).await {
+        match wanting.load(engine, &ask, asked).await {
             Ok(obtained) => self.deliver(load_request, &obtained, method),
             Err(error) => self.failed(&failure_of(error), load.headers()),
         }

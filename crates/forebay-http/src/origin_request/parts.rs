@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Presence, Why};
-use forebay_engine::{Ask, Coalesce, Entry, Look, Obtained, Via, Wanting};
+use forebay_engine::{Coalesce, Entry, Lookup, LookupResult, Miss, Outcome, Source};
 use forebay_semantics::range::{RangeStart, range_start};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
@@ -52,16 +52,16 @@ impl OriginRequest<'_> {
             return PartialOutcome::FetchWhole(RangeSupport::Assumed);
         }
         let key = partial::key_of(load_request.key.borrowed());
-        let look = self.service.engine().look(&self.ask(
+        let look = self.service.engine().lookup(&self.ask(
             key.borrowed(),
             load_request.demand,
             load_request.load,
         ));
         let known = match &look {
-            Look::Served(obtained) => Partial::of(&obtained.entry),
-            Look::Wanting(wanting) => wanting.prior().and_then(|prior| Partial::of(prior)),
+            LookupResult::Hit(obtained) => Partial::of(&obtained.entry),
+            LookupResult::Miss(wanting) => wanting.prior().and_then(|prior| Partial::of(prior)),
         };
-        if let Look::Served(obtained) = &look {
+        if let LookupResult::Hit(obtained) = &look {
             if known.as_ref().is_some_and(|known| known.parts.spans().is_empty()) {
                 return PartialOutcome::FetchWhole(RangeSupport::Refused);
             }
@@ -89,12 +89,12 @@ impl OriginRequest<'_> {
     ) -> Option<LabelledResponse> {
         let engine = self.service.engine();
         engine.lower_tiers().next()?;
-        let Look::Wanting(wanting) = self.look_whole(load_request) else { return None };
+        let LookupResult::Miss(wanting) = self.look_whole(load_request) else { return None };
         let wanting = wanting.about(load_request.key.borrowed(), BELOW);
         let ask = self.ask(load_request.key.borrowed(), load_request.demand, load_request.load);
         let obtained =
-            engine.fetch(&ask, wanting, LowerTiersOnly(load_request.load.clone())).await.ok()?;
-        let is_stored = matches!(obtained.via, Via::Tier(_) | Via::Followed);
+            wanting.load(engine, &ask, LowerTiersOnly(load_request.load.clone())).await.ok()?;
+        let is_stored = matches!(obtained.source, Source::Tier(_) | Source::Followed);
         is_stored.then(|| self.deliver(load_request, &obtained, &Method::GET))
     }
 
@@ -117,7 +117,7 @@ impl OriginRequest<'_> {
     pub(super) async fn deliver_whole_or_part(
         &self,
         load_request: LoadRequest<'_>,
-        wanting: Wanting,
+        wanting: Miss,
         sends: RangeSupport,
     ) -> LabelledResponse {
         let obtained = match self.obtain_whole(load_request, wanting).await {
@@ -134,16 +134,16 @@ impl OriginRequest<'_> {
         match self.ask_for_part(load_request, self.why).await {
             PartialOutcome::Answered(done) => done,
             PartialOutcome::FetchWhole(_) => match self.look_whole(load_request) {
-                Look::Served(obtained) => self.deliver(load_request, &obtained, &Method::GET),
-                Look::Wanting(wanting) => {
+                LookupResult::Hit(obtained) => self.deliver(load_request, &obtained, &Method::GET),
+                LookupResult::Miss(wanting) => {
                     self.fetch_whole(load_request, wanting, &Method::GET).await
                 }
             },
         }
     }
 
-    fn look_whole(&self, LoadRequest { key, demand, load }: LoadRequest<'_>) -> Look {
-        self.service.engine().look(&self.ask(key.borrowed(), demand, load))
+    fn look_whole(&self, LoadRequest { key, demand, load }: LoadRequest<'_>) -> LookupResult {
+        self.service.engine().lookup(&self.ask(key.borrowed(), demand, load))
     }
 
     /// Returns true if the body is too large to wait for the range. A range that starts at byte 0
@@ -164,20 +164,20 @@ impl OriginRequest<'_> {
         let question = question(load_request.load.headers());
         // Each instance combines parts for itself.
         let here = self.site.settings.coalesce.within_instance();
-        for coalesce in [here, Coalesce::Nowhere] {
-            let ask = Ask {
+        for coalesce in [here, Coalesce::Never] {
+            let ask = Lookup {
                 coalesce,
                 ..self.ask(key.borrowed(), load_request.demand, load_request.load)
             };
-            let wanting = match engine.look(&ask) {
-                Look::Served(obtained) => engine.lacking(&ask, obtained),
-                Look::Wanting(wanting) if wanting.is_served_first() => wanting.lacking(),
-                Look::Wanting(wanting) => wanting,
+            let wanting = match engine.lookup(&ask) {
+                LookupResult::Hit(obtained) => engine.miss_for_part(&ask, obtained),
+                LookupResult::Miss(wanting) if wanting.is_served_first() => wanting.for_part(),
+                LookupResult::Miss(wanting) => wanting,
             };
             let wanting = wanting.about(key.borrowed(), &question);
             let load = PartLoad(load_request.load.clone());
-            let obtained = match engine.fetch(&ask, wanting, load).await {
-                Ok(obtained) => Obtained { why: Some(why), ..obtained },
+            let obtained = match wanting.load(engine, &ask, load).await {
+                Ok(obtained) => Outcome { why: Some(why), ..obtained },
                 Err(error) => {
                     return PartialOutcome::Answered(
                         self.failed(&failure_of(error), load_request.load.headers()),
@@ -192,7 +192,7 @@ impl OriginRequest<'_> {
                 ));
             }
             if let Some(whole) = load_request.load.details().whole.lock().take() {
-                let whole = Obtained { why: Some(why), ..whole };
+                let whole = Outcome { why: Some(why), ..whole };
                 return PartialOutcome::Answered(self.deliver(load_request, &whole, &Method::GET));
             }
             if is_refusal(&obtained.entry) {
@@ -208,7 +208,7 @@ impl OriginRequest<'_> {
     fn deliver_part(
         &self,
         load_request: LoadRequest<'_>,
-        obtained: &Obtained,
+        obtained: &Outcome,
     ) -> Option<LabelledResponse> {
         let head = RequestHead { method: &Method::GET, headers: load_request.load.headers() };
         let now = self.service.engine().clock().now();

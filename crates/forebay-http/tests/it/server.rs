@@ -157,7 +157,7 @@ impl Options {
             "heuristics_with_cookie" => site.rules.heuristics_with_cookie = value.parse()?,
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
-            "coalesce" => site.coalesce = Coalesce::whether(value.parse()?),
+            "coalesce" => site.coalesce = Coalesce::from_bool(value.parse()?),
             "cache_methods" => {
                 let methods = list(value)?.into_iter().map(|name| name.parse());
                 site.opt_ins.methods = methods.collect::<Result<_, _>>()?;

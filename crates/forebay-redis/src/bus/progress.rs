@@ -274,7 +274,7 @@ impl BusProgress {
     /// Marks the bus as lost because of silence.
     pub(crate) fn mark_lost(&self) -> Option<Notice> {
         let mut state = self.0.lock();
-        std::mem::replace(&mut state.is_connected, false).then_some(Notice::Lost)
+        std::mem::replace(&mut state.is_connected, false).then_some(Notice::Disconnected)
     }
 
     /// Returns the purge state of an entry from the known generations. `None` if Redis must be
@@ -403,6 +403,6 @@ impl State {
         self.ahead = None;
         self.current = Some(asked);
         let was_connected = std::mem::replace(&mut self.is_connected, true);
-        (!was_connected).then_some(Notice::Heard)
+        (!was_connected).then_some(Notice::Connected)
     }
 }

@@ -139,11 +139,11 @@ impl BusReceiver {
         for notice in &notices {
             match notice {
                 Notice::Gap => count(&self.counters.bus_gaps),
-                Notice::Lost => count(&self.counters.bus_lost),
+                Notice::Disconnected => count(&self.counters.bus_lost),
                 Notice::Purged { .. } | Notice::Outdated { .. } => {
                     count(&self.counters.purges_received);
                 }
-                Notice::Heard | Notice::Reached(_) => {}
+                Notice::Connected | Notice::Reached(_) => {}
             }
         }
         self.bus().notify(notices);

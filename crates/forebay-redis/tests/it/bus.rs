@@ -67,7 +67,7 @@ impl Instance {
         let fixture = Fixture::clustered(settings).await;
         let received = Arc::<Received>::default();
         fixture.tier.listen(received.clone());
-        received.wait(&Notice::Heard).await;
+        received.wait(&Notice::Connected).await;
         received.forget();
         Self { fixture, received }
     }
@@ -378,7 +378,7 @@ async fn silence_is_lost_and_reconnects_without_a_gap() {
         one.received.forget();
         let began = Instant::now();
         proxy.change(|faults| faults.to_client.flow = flow);
-        one.received.wait(&Notice::Lost).await;
+        one.received.wait(&Notice::Disconnected).await;
         let took = began.elapsed();
         assert!(took <= Duration::from_secs(1) + Duration::from_millis(200), "{took:?}");
         assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
@@ -387,7 +387,7 @@ async fn silence_is_lost_and_reconnects_without_a_gap() {
         if flow == Flow::BlackHole {
             proxy.reset_all();
         }
-        one.received.wait(&Notice::Heard).await;
+        one.received.wait(&Notice::Connected).await;
         one.received.wait(&purged(&tag("red"), Reach::Hard)).await;
         assert_eq!(one.received.count(&Notice::Gap), 0, "{:?}", one.received.0.borrow());
         assert_eq!(one.received.count(&purged(&tag("red"), Reach::Hard)), 1);
@@ -537,9 +537,9 @@ async fn sentinel_failover_is_a_gap_and_the_bus_resumes() {
     let permit = granted(&one.fixture, &key("/loading")).await;
     master.kill().await.unwrap();
     for instance in [&one, &other] {
-        instance.received.until(|all| all.contains(&Notice::Lost)).await;
+        instance.received.until(|all| all.contains(&Notice::Disconnected)).await;
         instance.received.until(|all| all.contains(&Notice::Gap)).await;
-        instance.received.until(|all| all.last() == Some(&Notice::Heard)).await;
+        instance.received.until(|all| all.last() == Some(&Notice::Connected)).await;
     }
     // A load that departed before the failover does not store.
     let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
@@ -616,14 +616,14 @@ async fn foreign_data_in_place_of_the_bus_is_reported_and_lost() {
     let server = server().await;
     let [one, _other] = Instance::pair(&server).await;
     server.ask(&["SET", BUS, "garbage"]).await.unwrap();
-    one.received.wait(&Notice::Lost).await;
+    one.received.wait(&Notice::Disconnected).await;
     assert!(one.fixture.tier.publish(&tag("red"), Reach::Hard).await.is_err());
     let bus_error = one.fixture.tier.endpoints()[0].bus_error.clone().unwrap();
     assert!(bus_error.contains("another program"), "{bus_error}");
     let told = one.fixture.notices.all();
     assert_eq!(told.iter().filter(|one| one.contains("not received")).count(), 1, "{told:#?}");
     number(&server, &["DEL", BUS]).await;
-    one.received.wait(&Notice::Heard).await;
+    one.received.wait(&Notice::Connected).await;
     one.fixture.until(|tier| tier.counts().republished == 1).await;
 }
 

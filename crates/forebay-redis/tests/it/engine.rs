@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Purge, Reach, Vary};
 use forebay_engine::{
-    Company, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, SystemClock,
+    Audience, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, SystemClock,
 };
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{Direction, FaultProxy, Faults};
@@ -38,13 +38,13 @@ impl Select for Origin {
 }
 
 impl Load for Origin {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let number = self.loads.fetch_add(1, Ordering::SeqCst) + 1;
         let mut meta = meta(Duration::from_secs(60));
         meta.set_vary(self.language.and_then(|_| Vary::new([LANGUAGE])));
         let body = format!("{} {number}", self.language.unwrap_or("any"));
         let head = Head::new(Bytes::from_static(b"the head"));
-        Ok(Loaded::Entry { meta, head, source: Content::Whole(body.into()) })
+        Ok(Loaded::Entry { meta, head, content: Content::Whole(body.into()) })
     }
 }
 

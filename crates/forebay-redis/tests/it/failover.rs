@@ -3,7 +3,7 @@
 
 use forebay_core::{Purge, PurgeState, Reach};
 use forebay_engine::bus::Notice;
-use forebay_engine::lease::{Lease, Outcome, Woken};
+use forebay_engine::lease::{Lease, Release, Woken};
 use forebay_engine::{Bus, Leases, Tier};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
@@ -340,7 +340,7 @@ async fn moved_slots_are_a_gap_and_leases_continue() {
         instance.received.wait(&Notice::Gap).await;
     }
     if filled.is_err() {
-        permit.release(Outcome::Abandoned).await;
+        permit.release(Release::Abandoned).await;
     }
     a_moment().await;
     one.fixture.remove(&key(&path)).await.unwrap();
@@ -385,13 +385,13 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
             continue;
         };
         match other.fixture.tier.acquire(claim(&kept)).await {
-            Ok(Lease::Elsewhere(waiting)) => break (permit, waiting),
-            _ => permit.release(Outcome::Abandoned).await,
+            Ok(Lease::Held(waiting)) => break (permit, waiting),
+            _ => permit.release(Release::Abandoned).await,
         }
     };
-    permit.release(Outcome::Failed).await;
+    permit.release(Release::Failed).await;
     let woken = tokio::time::timeout(SOON, waiting).await.unwrap();
-    assert!(matches!(woken, Woken::Released(Outcome::Failed) | Woken::Again));
+    assert!(matches!(woken, Woken::Released(Release::Failed) | Woken::Again));
     for instance in [&one, &other] {
         instance.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
     }
@@ -409,7 +409,7 @@ async fn cluster_without_the_bus_master_reports_the_error() {
     let bus = owner_of(&servers, BUS).await;
     let one = Instance::new(of_cluster(&servers)).await;
     servers.remove(bus).kill().await.unwrap();
-    one.received.wait(&Notice::Lost).await;
+    one.received.wait(&Notice::Disconnected).await;
     assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
     assert!(one.fixture.tier.publish(&tag("red"), Reach::Hard).await.is_err());
     // With full coverage required, no slot is available: each instance loads for itself.

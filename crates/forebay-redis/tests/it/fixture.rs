@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, KeyRef, Lifetime, Meta, Timestamp};
 use forebay_engine::{
-    Ask, Clock, Coalesce, Credentials, Engine, Load, Select, SystemClock, Tier, TierError, Via,
-    Writer,
+    Clock, Coalesce, Credentials, Engine, Load, Lookup, LookupResult, Select, Source, SystemClock,
+    Tier, TierError, Writer,
 };
 use forebay_redis::{EndpointSettings, Notice, NoticeListener, Redis, Settings};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
@@ -207,16 +207,21 @@ pub(crate) async fn obtained_via<L>(
     engine: &Arc<Engine>,
     key: KeyRef<'_>,
     origin: &L,
-) -> (Via, String)
+) -> (Source, String)
 where
     L: Load + Select + Clone,
 {
     let demand = Demand { beta: 0.0, ..Demand::default() };
-    let (credentials, coalesce) = (Credentials::Anonymous, Coalesce::Everywhere);
-    let ask = Ask { key, demand: &demand, select: origin, credentials, coalesce };
-    let obtained = engine.obtain(&ask, origin.clone()).await.expect("an answer");
+    let (credentials, coalesce) = (Credentials::Anonymous, Coalesce::Cluster);
+    let ask = Lookup { key, demand: &demand, select: origin, credentials, coalesce };
+    let obtained = match engine.lookup(&ask) {
+        LookupResult::Hit(outcome) => outcome,
+        LookupResult::Miss(miss) => {
+            miss.load(engine, &ask, origin.clone()).await.expect("an answer")
+        }
+    };
     let body = obtained.entry.body.reader().collect().await.expect("a whole body");
-    (obtained.via, String::from_utf8(body.to_vec()).expect("text"))
+    (obtained.source, String::from_utf8(body.to_vec()).expect("text"))
 }
 
 pub(crate) fn key(name: &str) -> Key {

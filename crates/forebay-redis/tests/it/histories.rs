@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::{Head, Told, Via};
+use forebay_engine::{Head, NewEntry, Propagation, Source};
 use forebay_testkit::faults::{Faults, Flow};
 use forebay_testkit::history::{Promise, Read, Truth};
 use futures_util::future::join_all;
@@ -165,16 +165,16 @@ fn refusing() -> Faults {
 }
 
 /// Name of the source of an answer in the report of a read that went back.
-const fn how(via: Via) -> &'static str {
-    match via {
-        Via::Hit | Via::Refreshing => "hit",
-        Via::Tier(_) => "shared tier",
-        Via::Elsewhere => "load of another instance",
-        Via::Led { stored: true, .. } => "load",
-        Via::Led { stored: false, .. } => "load that is not stored",
-        Via::Followed => "load of another caller",
-        Via::Passed => "load for one caller",
-        Via::Fallback => "fallback",
+const fn how(source: Source) -> &'static str {
+    match source {
+        Source::Hit | Source::Refreshing => "hit",
+        Source::Tier(_) => "shared tier",
+        Source::Instance => "load of another instance",
+        Source::Led { stored: true, .. } => "load",
+        Source::Led { stored: false, .. } => "load that is not stored",
+        Source::Followed => "load of another caller",
+        Source::Passed => "load for one caller",
+        Source::Fallback => "fallback",
     }
 }
 
@@ -214,7 +214,7 @@ impl History {
         let origin = Origin::new(&self.truths, which, tag(which), self.chance.below(4));
         let began = self.now();
         let obtained = timeout(PATIENCE, instance.obtain(&key(&name(which)), &origin)).await;
-        let (via, version) = obtained.expect("an answer in time");
+        let (source, version) = obtained.expect("an answer in time");
         add(&self.counts.reads);
         // Evaluated after the read, since a late promise applies to it.
         let bound = self.bound + self.lateness.most();
@@ -225,8 +225,8 @@ impl History {
         let place = (instance.life, which);
         let put = self.puts.lock().get(&place).copied();
         let is_put = put.is_some_and(|ended| ended.is_none_or(|ended| ended >= began));
-        let binds = via != Via::Passed && !is_put;
-        let read = Read { began, ended: self.now(), version, binds, via: how(via) };
+        let binds = source != Source::Passed && !is_put;
+        let read = Read { began, ended: self.now(), version, binds, via: how(source) };
         self.reads.lock().entry(place).or_default().push(read);
     }
 
@@ -263,7 +263,7 @@ impl History {
         } else {
             let purge = instance.engine.purge(&what, Reach::Hard);
             let purged = timeout(PATIENCE, purge).await.expect("purged in time");
-            matches!(purged.told, Told::Everybody(_))
+            matches!(purged.propagation, Propagation::Published(_))
         };
         let by = if puts { "put".to_owned() } else { format!("{what:?}") };
         for (which, version) in versions {
@@ -281,7 +281,8 @@ impl History {
 
     /// Returns whether the purge was published.
     async fn put(&self, instance: &fleet::Instance, which: usize, version: u64) -> bool {
-        let value = (tagged(&tag(which)), Head::default(), version.to_string().into());
+        let (meta, body) = (tagged(&tag(which)), version.to_string().into());
+        let value = NewEntry { meta, head: Head::default(), body };
         let (place, key) = ((instance.life, which), key(&name(which)));
         self.puts.lock().insert(place, None);
         let put = timeout(PATIENCE, instance.engine.put(key.borrowed(), value, ())).await;

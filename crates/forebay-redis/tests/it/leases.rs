@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Vary, key as keys};
-use forebay_engine::lease::{Claim, Lease, LeaseToken, Outcome, Permit, Woken};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, Permit, Release, Woken};
 use forebay_engine::{Bus, Credentials, LeasedWrite, Leases, Stored, Tier, TierError};
 use forebay_redis::{Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
@@ -50,13 +50,13 @@ pub(crate) async fn granted(fixture: &Fixture, key: &Key) -> Arc<dyn Permit> {
     match acquire(fixture, key).await {
         Lease::Granted(permit) => permit,
         Lease::Filled(_) => panic!("unexpected entry"),
-        Lease::Elsewhere(_) => panic!("another instance holds the lease"),
+        Lease::Held(_) => panic!("another instance holds the lease"),
     }
 }
 
 async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
     match acquire(fixture, key).await {
-        Lease::Elsewhere(waiting) => waiting,
+        Lease::Held(waiting) => waiting,
         Lease::Filled(_) => panic!("unexpected entry"),
         Lease::Granted(_) => panic!("expected the lease"),
     }
@@ -115,7 +115,7 @@ pub(crate) async fn elsewhere_having_seen(
     seen: Option<u64>,
 ) -> BoxFuture<'static, Woken> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
-        Lease::Elsewhere(waiting) => waiting,
+        Lease::Held(waiting) => waiting,
         _ => panic!("another instance holds the lease"),
     }
 }
@@ -207,22 +207,22 @@ async fn outcome_of_a_load_reaches_waiters() {
     let [leader, follower] = instances(&server).await;
     let key = key("/");
     let pass =
-        Outcome::Pass { remember: Duration::from_secs(7), credentials: Credentials::Presented };
-    for outcome in [pass, Outcome::Failed, Outcome::Abandoned] {
+        Release::Pass { remember: Duration::from_secs(7), credentials: Credentials::Presented };
+    for outcome in [pass, Release::Failed, Release::Abandoned] {
         let permit = granted(&leader, &key).await;
         let waiting = elsewhere(&follower, &key).await;
         permit.release(outcome.clone()).await;
         let Woken::Released(told) = within(waiting).await else { panic!("not released") };
         assert_eq!(told, outcome);
         assert!(!permit.is_held());
-        granted(&follower, &key).await.release(Outcome::Abandoned).await;
+        granted(&follower, &key).await.release(Release::Abandoned).await;
     }
     // Dropping the permit abandons the lease.
     let permit = granted(&leader, &key).await;
     let waiting = elsewhere(&follower, &key).await;
     drop(permit);
     let woken = within(waiting).await;
-    assert!(matches!(woken, Woken::Released(Outcome::Abandoned)));
+    assert!(matches!(woken, Woken::Released(Release::Abandoned)));
     assert_eq!(number(&server, &["DBSIZE"]).await - shared_names(&server).await, 0);
 }
 
@@ -249,11 +249,11 @@ async fn lease_moves_to_a_variant_atomically() {
     let waiting = elsewhere(&same, &primary).await;
     assert!(permit.narrow(german.borrowed(), &vary).await);
     let Woken::Released(told) = within(waiting).await else { panic!("not told") };
-    assert_eq!(told, Outcome::Vary(vary.clone()));
+    assert_eq!(told, Release::Vary(vary.clone()));
     assert!(permit.is_held());
     let variant = |boarded| Claim { boarded, ..claim(&primary) };
     let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
-    let Lease::Elsewhere(waiting) = asked else { panic!("the leader has it") };
+    let Lease::Held(waiting) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
     let Lease::Granted(english_permit) = asked else { panic!("expected the lease of the variant") };
     // A lease cannot be moved to a variant that another instance loads.
@@ -312,7 +312,7 @@ async fn value_of_an_ended_lease_is_not_accepted() {
     let waiters = name("/").replacen(":d:", ":w:", 1);
     wait_number(&server, &["SCARD", &waiters], 1).await;
     proxy.set(Faults::default());
-    let Ok(Lease::Elsewhere(waiting)) = asking.await.unwrap() else { panic!("it is held") };
+    let Ok(Lease::Held(waiting)) = asking.await.unwrap() else { panic!("it is held") };
     assert!(matches!(within(waiting).await, Woken::Again), "it was for those before");
     fill(&c, &key, &next, b"new").await.unwrap();
     assert_eq!(a.body(&key).await.as_deref(), Some(&b"new"[..]));
@@ -338,7 +338,7 @@ async fn lease_is_renewed_and_ends_soon_after_its_holder() {
     proxy.set(Faults::flow(Flow::BlackHole));
     assert!(matches!(within(waiting).await, Woken::Again));
     let mut next = acquire(&other, &key).await;
-    while let Lease::Elsewhere(waiting) = next {
+    while let Lease::Held(waiting) = next {
         within(waiting).await;
         next = acquire(&other, &key).await;
     }
@@ -373,7 +373,7 @@ async fn lost_lease_is_not_released_for_the_next_holder() {
     let lost = granted(&one, &key).await;
     two.remove(&key).await.unwrap();
     let next = granted(&two, &key).await;
-    lost.release(Outcome::Failed).await;
+    lost.release(Release::Failed).await;
     fill(&two, &key, &next, b"new").await.unwrap();
     assert_eq!(one.body(&key).await.as_deref(), Some(&b"new"[..]));
 }
@@ -431,7 +431,7 @@ async fn lease_is_not_renewed_beyond_its_hard_limit() {
     let key = key("/");
     let permit = granted(&holder, &key).await;
     let mut next = acquire(&other, &key).await;
-    while let Lease::Elsewhere(waiting) = next {
+    while let Lease::Held(waiting) = next {
         within(waiting).await;
         next = acquire(&other, &key).await;
     }

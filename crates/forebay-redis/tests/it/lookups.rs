@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Purge, Reach};
 use forebay_engine::{
-    Cluster, Company, Content, Engine, Entry, Event, Head, LeaseCame, Limits, Load, LoadError,
+    Audience, Cluster, Content, Engine, Entry, Event, Head, LeaseEvent, Limits, Load, LoadError,
     Loaded, Observer, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
@@ -45,20 +45,20 @@ impl Select for Origin {
 }
 
 impl Load for Origin {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
         until_later(LOAD).await;
-        let (head, source) = (Head::new(Bytes::new()), Content::Whole(number.to_string().into()));
-        Ok(Loaded::Entry { meta: meta(Duration::from_secs(60)), head, source })
+        let (head, content) = (Head::new(Bytes::new()), Content::Whole(number.to_string().into()));
+        Ok(Loaded::Entry { meta: meta(Duration::from_secs(60)), head, content })
     }
 }
 
 #[derive(Default)]
-struct Came(Mutex<Vec<LeaseCame>>);
+struct Came(Mutex<Vec<LeaseEvent>>);
 
 impl Observer for Came {
     fn observe(&self, event: Event<'_>) {
-        if let Event::Lease { came, .. } = event {
+        if let Event::Lease { event: came, .. } = event {
             self.0.lock().push(came);
         }
     }
@@ -144,8 +144,8 @@ async fn cold_key_costs_two_commands_per_instance() {
     }
     assert_eq!(origin.loads(), 11);
     let came = follower.came.0.lock().clone();
-    let elsewhere = came.iter().filter(|came| **came == LeaseCame::Elsewhere).count();
-    let led = came.iter().filter(|came| **came == LeaseCame::Granted).count();
+    let elsewhere = came.iter().filter(|came| **came == LeaseEvent::Elsewhere).count();
+    let led = came.iter().filter(|came| **came == LeaseEvent::Granted).count();
     assert_eq!(elsewhere + led, 5, "{came:?}");
 }
 
@@ -220,7 +220,7 @@ async fn frozen_server_costs_one_timeout() {
     assert_eq!(instance.obtain(key("/").borrowed(), &origin).await, "2");
     assert!(began.elapsed() < 2 * READ + LOAD, "{:?}", began.elapsed());
     assert_eq!(instance.fixture.tier.counts().timed_out - before, 1);
-    assert_eq!(instance.came.0.lock().last(), Some(&LeaseCame::Failed));
+    assert_eq!(instance.came.0.lock().last(), Some(&LeaseEvent::Failed));
 }
 
 /// A resuming server executes the requests of callers that gave up. Their leases must not block
@@ -242,7 +242,7 @@ async fn resumed_server_grants_no_lease_after_the_deadline() {
     hasty.fixture.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(number(&server, &["EXISTS", &lease_name("/late")]).await, 0);
     assert_eq!(all[0].obtain(late.borrowed(), &origin).await, "3");
-    assert!(!all[0].came.0.lock().contains(&LeaseCame::Elsewhere));
+    assert!(!all[0].came.0.lock().contains(&LeaseEvent::Elsewhere));
 }
 
 fn lease_name(path: &str) -> String {

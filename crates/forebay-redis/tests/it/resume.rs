@@ -44,7 +44,7 @@ impl Received {
     /// Returns the notices before the bus was connected.
     fn before_connected(&self) -> Vec<Notice> {
         let all = self.all.borrow();
-        all.iter().take_while(|notice| **notice != Notice::Heard).cloned().collect()
+        all.iter().take_while(|notice| **notice != Notice::Connected).cloned().collect()
     }
 
     fn reached(&self) -> Option<Bookmark> {

@@ -124,17 +124,17 @@ async fn a_lost_connection_is_a_gap_and_silence_is_lost() {
     let one = Instance::new(Settings { sharing: tracking(), ..Settings::new(through) }).await;
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
     one.received.wait(&Notice::Gap).await;
-    one.received.until(|all| all.last() == Some(&Notice::Heard)).await;
+    one.received.until(|all| all.last() == Some(&Notice::Connected)).await;
     one.received.forget();
     let began = Instant::now();
     proxy.set(Faults::flow(Flow::BlackHole));
-    one.received.wait(&Notice::Lost).await;
+    one.received.wait(&Notice::Disconnected).await;
     let took = began.elapsed();
     assert!(took <= Duration::from_millis(1_500), "{took:?}");
     assert!(!one.fixture.tier.sharing().unwrap().bus_connected);
     proxy.set(Faults::default());
     proxy.reset_all();
-    one.received.wait(&Notice::Heard).await;
+    one.received.wait(&Notice::Connected).await;
     assert!(one.received.count(&Notice::Gap) > 0, "what was written meanwhile was not heard");
     one.fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
 }

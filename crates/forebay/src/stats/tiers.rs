@@ -49,7 +49,7 @@ impl TierCounts {
 
     pub(super) fn observe(&self, event: Event<'_>) {
         match event {
-            Event::TierAsked { tier, took, .. } => self.with(tier, |count| {
+            Event::TierCalled { tier, took, .. } => self.with(tier, |count| {
                 super::count(&count.operations);
                 count.micros.fetch_add(super::micros(took), Ordering::Relaxed);
             }),

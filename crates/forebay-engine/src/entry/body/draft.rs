@@ -1,28 +1,28 @@
-//! What of a body in flight a lower tier holds already, while it is written there.
+//! Draft: the part of a streaming body that a lower tier has written and can return.
 //!
-//! As long as the tier keeps up, no reader holds up the fill, and none is left behind: what has
-//! left the window is read from the tier. What the tier has not written yet never leaves the
-//! window. When the tier gives up, what it has written can still be read, and from there on the
-//! window goes by its readers, as that of any other body.
+//! While the tier keeps up, no reader stops the body, and none is left behind: bytes that have left
+//! the window are read from the tier. Bytes that the tier has not written never leave the window.
+//! When the tier gives up, its part stays readable, and the window depends on its readers, as that
+//! of any other body.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::parts::{Parts, PartsReader};
 
-/// A tier's copy of a flow.
+/// Copy of a streaming body in a tier.
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) parts: Option<Arc<dyn Parts>>,
-    /// How many bytes can be read there.
+    /// Number of bytes that can be read there.
     pub(super) written: u64,
-    /// How many bytes the tier has taken. It may hold back some of them for a while.
+    /// Number of bytes that the tier has accepted. It may buffer some of them for a while.
     pub(super) taken: u64,
     pub(super) grows: bool,
 }
 
 impl Draft {
-    /// How many bytes the window need not hold.
+    /// Returns the number of bytes that the window need not hold.
     pub(super) const fn written(&self) -> u64 {
         self.written
     }
@@ -31,12 +31,12 @@ impl Draft {
         self.taken
     }
 
-    /// Whether more is going to be written.
+    /// Returns `true` while the tier writes.
     pub(super) const fn grows(&self) -> bool {
         self.grows
     }
 
-    /// A reader of what is there from `at` on.
+    /// Creates a reader of the written bytes from `at` on.
     pub(super) fn reader(&self, at: u64) -> Option<PartsReader> {
         let parts = self.parts.clone().filter(|_| at < self.written)?;
         Some(PartsReader::new(parts, at..self.written))

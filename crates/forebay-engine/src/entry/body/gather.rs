@@ -1,25 +1,24 @@
-//! The beginning of a body: what is there with its head is announced with it.
+//! Beginning of a body: the part that is available with its head is announced with it.
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 
 use super::piece::{BrokenBody, Content, PieceStream};
 
-/// A body up to this size that is there with its head is announced whole: its followers wake
-/// once, not twice.
+/// Maximum size of a body that is announced complete: its followers wake once, not twice.
 const READY_MAX: usize = 64 << 10;
 
-/// In how many pieces it may come: a source of empty pieces must not keep anybody waiting.
+/// Maximum number of its pieces: a source of empty pieces must not delay callers.
 const READY_PIECES_MAX: usize = 64;
 
-/// What is there of a body.
+/// Beginning of a body.
 pub(crate) enum Gathered {
     Whole(Bytes),
     Broken(Bytes, BrokenBody),
     Flowing(Bytes, PieceStream),
 }
 
-/// Takes what of a body is there already, without waiting for more.
+/// Reads the available part of a body, without waiting.
 pub(crate) async fn gather_ready(source: Content) -> Gathered {
     let mut stream = match source {
         Content::Whole(bytes) => return Gathered::Whole(bytes),
@@ -40,8 +39,8 @@ pub(crate) async fn gather_ready(source: Content) -> Gathered {
     Gathered::Flowing(ready.into(), stream)
 }
 
-/// Takes the beginning of a body and waits for it. One that breaks off in here can still be had
-/// from somewhere else.
+/// Reads the beginning of a body, and waits for it. After a failure here, the body can still be
+/// read from elsewhere.
 pub(crate) async fn gather_begun(mut stream: PieceStream) -> Gathered {
     let mut begun = Vec::new();
     for _ in 0..READY_PIECES_MAX {
@@ -57,7 +56,7 @@ pub(crate) async fn gather_begun(mut stream: PieceStream) -> Gathered {
     Gathered::Flowing(begun.into(), stream)
 }
 
-/// Without the slack that a growing buffer leaves, which nobody would be charged for.
+/// Drops the spare capacity of a buffer, which is not charged.
 pub(crate) fn exact(bytes: Vec<u8>) -> Bytes {
     Bytes::from(bytes.into_boxed_slice())
 }

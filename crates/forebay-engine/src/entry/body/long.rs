@@ -1,8 +1,8 @@
-//! A whole body that is larger than one segment.
+//! Complete body that is larger than one segment.
 //!
-//! It is kept in segments, each an allocation of its own, and read one at a time. So what a
-//! connection has been given of it is a small part, and the rest can be let go of while somebody
-//! is still reading: see [`unsettled`](crate::entry::in_flight::unsettled).
+//! It is kept in segments, each an allocation of its own, which are read one at a time. A
+//! connection holds only a small part of it, and the rest can be dropped while it is being read:
+//! see [`unsettled`](crate::entry::in_flight::unsettled).
 
 use std::fmt;
 use std::ops::Range;
@@ -19,32 +19,32 @@ use crate::entry::in_flight::{Charged, InFlight};
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 
-/// See the module.
+/// Complete body in segments.
 pub(crate) struct Long {
     length: u64,
-    /// How often a reader has moved.
+    /// Number of reads.
     moves: AtomicU64,
-    /// When that was last, if there is a clock to tell.
+    /// Time of the last read, if there is a clock.
     moved_at: AtomicI64,
     clock: Option<Arc<dyn Clock>>,
-    /// How many of those who hold this only read it, and can be told that it is gone.
+    /// Number of holders that only read it, and can be told that it was dropped.
     readers: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// All but the last of the same size; none once they have been let go of.
+    /// Segments, all but the last of one size; empty after they were dropped.
     segments: Box<[Bytes]>,
-    /// How many slots of memory hold it, and are charged for it.
+    /// Number of slots of memory that hold the body, and are charged for it.
     slots: usize,
-    /// What it is charged with where no slot is.
+    /// Charge while no slot holds it.
     charged: Option<Charged>,
 }
 
 impl Long {
-    /// From segments of the right size, what they are charged with so far, and a clock to tell
-    /// when somebody moves.
+    /// Creates a body from segments of the right size, their charge, and a clock for the time of
+    /// reads.
     pub(super) fn new(
         segments: Vec<Bytes>,
         (charged, clock): (Option<Charged>, Option<Arc<dyn Clock>>),
@@ -57,7 +57,7 @@ impl Long {
         Arc::new(Self { length, moves, moved_at, clock, readers, state })
     }
 
-    /// A copy of `bytes`, so that no segment keeps all of them.
+    /// Copies `bytes`, so that no segment keeps all of them.
     pub(super) fn of(bytes: Bytes) -> Arc<Self> {
         let (mut segments, rest) = cut(&[bytes], &Idle::new(0));
         segments.push(join(&rest));
@@ -69,7 +69,7 @@ impl Long {
         self.length
     }
 
-    /// Bytes it occupies.
+    /// Size in memory, in bytes.
     pub(super) const fn size(&self) -> u64 {
         self.length + self.length.div_ceil(SEGMENT as u64) * SEGMENT_OVERHEAD
     }
@@ -81,15 +81,15 @@ impl Long {
         }
     }
 
-    /// Some slot of memory holds it from now on, and is charged for it instead of what comes back.
+    /// Adds a slot of memory, which is charged from now on, and returns the previous charge.
     pub(super) fn settle(&self) -> Option<Charged> {
         let mut state = self.state.lock();
         state.slots += 1;
         state.charged.take()
     }
 
-    /// A slot of memory has lost it. If it was the last one, and others have it still, they are
-    /// charged to the bodies in flight.
+    /// Removes a slot of memory. After the last one the body is charged to the bodies in flight, if
+    /// it is still held.
     pub(super) fn unsettle(self: &Arc<Self>, in_flight: &Arc<InFlight>, shared: bool) {
         let charged = shared.then(|| in_flight.charge(self.size()).unsettle());
         let mut state = self.state.lock();
@@ -103,7 +103,7 @@ impl Long {
         in_flight.unsettled.note(Arc::<Self>::downgrade(self));
     }
 
-    /// What is there from `at` on, up to the end of a segment. Nothing if it was let go of.
+    /// Returns the bytes from `at` on, up to the end of a segment. `None` if the body was dropped.
     fn at(&self, at: u64) -> Option<Bytes> {
         let (index, skip) = (at / SEGMENT as u64, at % SEGMENT as u64);
         let state = self.state.lock();
@@ -148,7 +148,7 @@ impl fmt::Debug for Long {
     }
 }
 
-/// One who only reads.
+/// Reader of a body in segments.
 #[derive(Debug)]
 pub(crate) struct LongReader {
     long: Arc<Long>,
@@ -158,7 +158,7 @@ pub(crate) struct LongReader {
 impl LongReader {
     pub(super) fn new(long: Arc<Long>, part: Range<u64>) -> Self {
         long.readers.fetch_add(1, Ordering::AcqRel);
-        // Who has just come does not stand still.
+        // A new reader has not stopped.
         long.move_on();
         let part = part.start..part.end.min(long.length);
         Self { long, part }
@@ -168,7 +168,7 @@ impl LongReader {
         self.part.end.saturating_sub(self.part.start)
     }
 
-    /// The next piece, of one segment at most.
+    /// Returns the next piece, of one segment at most.
     pub(super) fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
         let left = self.left();
         if left == 0 {
@@ -181,7 +181,7 @@ impl LongReader {
         }))
     }
 
-    /// What is there from `at` on, for one of several who share this.
+    /// Returns the bytes from `at` on, for one of several readers that share this.
     pub(super) fn read_at(&self, at: u64) -> Result<Bytes, BrokenBody> {
         let piece = self.long.at(at).ok_or(BrokenBody::FellBehind)?;
         self.long.move_on();

@@ -1,5 +1,4 @@
-//! Bodies that a tier below memory holds and that nobody takes into memory: each reader reads what
-//! it wants of them, where it wants it.
+//! Bodies that stay in a lower tier: each reader reads the range that it needs there.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,25 +12,24 @@ use futures_util::stream::unfold;
 
 use super::piece::{BrokenBody, PieceStream};
 
-/// What one piece of a body may take that has begun. Nothing else can take the tier's place then,
-/// so this is patience with a disk that is busy, and not a budget.
+/// Time limit for one piece of a body that has begun. No other tier can continue it, so the limit
+/// allows for a busy disk.
 const PIECE_MAX: Duration = Duration::from_secs(5);
 
-/// A body in a tier, of which any part can be read. Of one that is still being written, those
-/// bytes that are there.
+/// Body in a tier, with random access. Of a body that is still being written, the written part.
 pub trait Parts: Send + Sync {
-    /// How many bytes can be read.
+    /// Number of readable bytes.
     fn length(&self) -> u64;
 
-    /// These bytes, as far as they can be read now. Each piece is verified before it is given out.
+    /// Reads a range, as far as it is readable. Each piece is verified before it is returned.
     fn part(self: Arc<Self>, range: Range<u64>) -> PieceStream;
 }
 
-/// One reader of such a body.
+/// Reader of a body in a tier.
 pub(crate) struct PartsReader {
     parts: Arc<dyn Parts>,
     left: Range<u64>,
-    /// Begun with the first read: many ask for a body and never read it.
+    /// Started by the first read: many bodies are requested and never read.
     stream: Option<PieceStream>,
 }
 
@@ -45,7 +43,7 @@ impl PartsReader {
         self.left.end - self.left.start
     }
 
-    /// Whether the byte at this offset comes next.
+    /// Returns `true` if the byte at this offset is next.
     pub(super) const fn reads(&self, offset: u64) -> bool {
         self.left.start == offset && self.left() > 0
     }
@@ -77,7 +75,7 @@ impl fmt::Debug for PartsReader {
     }
 }
 
-/// The same body, but one that breaks off where its tier stalls.
+/// Limits the time of each piece: a stalled tier breaks the body.
 pub(crate) fn bounded(body: PieceStream) -> PieceStream {
     unfold(Some(body), |body| async {
         let mut body = body?;

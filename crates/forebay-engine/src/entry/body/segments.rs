@@ -1,4 +1,4 @@
-//! Pieces of any size, made into segments of one size.
+//! Segments: pieces of any size, collected into blocks of one size.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,28 +7,29 @@ use bytes::Bytes;
 
 use crate::runtime::sync::Mutex;
 
-/// What one allocation holds of a body: small, so that a connection that stands still pins little;
-/// large enough that a body takes few writes. In segments of 64 KiB, 1 MiB costs nearly twice the
-/// kernel's time of one write; in these, a tenth more at most.
+/// Size of a segment: small, so that a stalled connection keeps little; large enough that a body
+/// takes few writes. In segments of 64 KiB, 1 MiB costs nearly twice the kernel time of one write;
+/// in these, a tenth more at most.
 pub(crate) const SEGMENT: usize = 256 << 10;
 
-/// What a segment costs beside its bytes: its handle, and what the allocator keeps about it.
+/// Overhead of a segment: its handle, and the allocator's record.
 pub(super) const SEGMENT_OVERHEAD: u64 = 96;
 
-/// The most memory that is kept idle for segments to come.
+/// Maximum memory kept for later segments.
 const IDLE_MAX: u64 = 16 << 20;
 
-/// Memory of segments that have been let go of, for the next ones.
+/// Memory of dropped segments, for later ones.
 ///
-/// What one thread frees, an allocator keeps for that thread: where bodies come and go on several,
-/// each of them would hold what another one needs, and the process twice what is in use.
+/// An allocator keeps memory that one thread frees for that thread. With bodies on several threads,
+/// each thread would keep memory that another one needs, and the process would hold twice the
+/// memory in use.
 pub(crate) struct Idle {
     segments: Mutex<Vec<Vec<u8>>>,
     segments_max: usize,
 }
 
 impl Idle {
-    /// At most what bodies in flight may take.
+    /// Creates a pool of at most the bound of bodies in flight.
     pub(crate) fn new(in_flight_max: u64) -> Arc<Self> {
         let bytes_max = in_flight_max.min(IDLE_MAX);
         let segments_max = usize::try_from(bytes_max).unwrap_or(0) / SEGMENT;
@@ -55,7 +56,7 @@ impl fmt::Debug for Idle {
     }
 }
 
-/// One segment, as long as anybody has a part of it.
+/// Memory of one segment while a part of it is in use.
 struct Segment {
     memory: Vec<u8>,
     idle: Arc<Idle>,
@@ -73,7 +74,7 @@ impl Drop for Segment {
     }
 }
 
-/// As many full segments as there are, copied, and the rest as it came.
+/// Copies the pieces into full segments, and returns the rest unchanged.
 pub(super) fn cut(pieces: &[Bytes], idle: &Arc<Idle>) -> (Vec<Bytes>, Vec<Bytes>) {
     let total: usize = pieces.iter().map(Bytes::len).sum();
     let mut full = Vec::with_capacity(total / SEGMENT + 1);
@@ -94,7 +95,7 @@ pub(super) fn cut(pieces: &[Bytes], idle: &Arc<Idle>) -> (Vec<Bytes>, Vec<Bytes>
     (full, rest.collect())
 }
 
-/// All in one, exact in size, so that nothing else stays pinned by it.
+/// Joins the pieces into one of exact size, so that no other memory is kept by it.
 pub(super) fn join(pieces: &[Bytes]) -> Bytes {
     let mut all = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
     pieces.iter().for_each(|piece| all.extend_from_slice(piece));

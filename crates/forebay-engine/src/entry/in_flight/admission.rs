@@ -70,7 +70,7 @@ impl InFlight {
         for _ in 0..wait_max.as_millis() / RECLAIM_INTERVAL.as_millis() {
             let dropped = self.make_room(self.clock.now());
             if dropped > 0 {
-                observer.observe(Event::BodiesLetGo(dropped));
+                observer.observe(Event::BodiesDropped(dropped));
             }
             if let Ok(admitted) = timeout(RECLAIM_INTERVAL, waiting.as_mut()).await {
                 return Some(admitted);

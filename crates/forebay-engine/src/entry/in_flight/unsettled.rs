@@ -1,8 +1,8 @@
-//! Bodies that have left memory, or never got in, while somebody still reads them.
+//! Bodies outside of memory that are still being read.
 //!
-//! They are charged to the bodies in flight. A client that does not read must not take the room of
-//! those that do, so when somebody waits for room, bodies are let go of whose readers have stood
-//! still for a while. Their readers are told that they fell behind.
+//! They are charged to the bodies in flight. A client that does not read must not use up the memory
+//! of others: while loads or bodies wait for memory, bodies are dropped whose readers have stopped.
+//! Their readers get an error.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use forebay_core::Timestamp;
 use super::InFlight;
 use crate::runtime::sync::Mutex;
 
-/// How long the readers of a body may stand still while others wait for room: a reader moves with
-/// each segment, so that is a connection of less than 128 KiB/s.
+/// Time without a read after which a body may be dropped while others wait for memory: a reader
+/// moves with each segment, so that is a connection of less than 128 KiB/s.
 const STILL_MAX: Duration = Duration::from_secs(2);
 
-/// How long they may take while others wait for room: a client that takes one piece in each
-/// second must not hold a body for ever either.
+/// Total time after which a body may be dropped while others wait for memory: a client that reads
+/// one piece per second must not keep a body forever.
 const SLOW_MAX: Duration = Duration::from_secs(10);
 
-/// When so many bodies are listed, those that are gone are struck off first.
+/// Length of the list from which on dropped bodies are removed from it first.
 const LISTED_MIN: usize = 64;
 
 /// Body that is in no slot of memory, but may have readers.
@@ -46,7 +46,7 @@ pub(crate) struct UnsettledBodies {
 
 struct UnsettledBody {
     body: Weak<dyn Unsettled>,
-    /// Where its readers stood, and since when; nothing if nobody has looked yet.
+    /// State at the first check. `None` before it.
     seen: Option<Seen>,
 }
 
@@ -60,8 +60,8 @@ struct Seen {
 impl UnsettledBodies {
     pub(crate) fn note(&self, body: Weak<dyn Unsettled>) {
         let mut bodies = self.bodies.lock();
-        // Whenever the list is full, at least what is gone goes; so it is never longer than twice
-        // what is there.
+        // A full list is pruned before it grows, so it is never longer than twice the number of
+        // live bodies.
         if bodies.len() >= LISTED_MIN && bodies.len() == bodies.capacity() {
             bodies.retain(|unsettled| unsettled.body.strong_count() > 0);
         }
@@ -70,8 +70,8 @@ impl UnsettledBodies {
 }
 
 impl InFlight {
-    /// Lets go of bodies whose readers do not move, the first to have left memory first, until
-    /// there is room. Returns how many went.
+    /// Drops bodies whose readers have stopped, in the order in which they left memory, until
+    /// memory is free. Returns the number of dropped bodies.
     pub(crate) fn make_room(&self, now: Timestamp) -> usize {
         let mut gone = 0;
         for body in self.standing_still(now) {

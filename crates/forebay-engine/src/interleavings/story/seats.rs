@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 
 use super::*;
-use crate::Via;
+use crate::Source;
 use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 
 /// Invariants 2 and 3: the re-check of the leader.
@@ -27,9 +27,9 @@ fn a_cold_key_is_loaded_once_whoever_comes_when() {
             spawn(async move {
                 come_when_it_may().await;
                 let obtained = obtain(engine.clone(), origin).await.expect("an answer");
-                seen.note(match obtained.via {
-                    Via::Led { .. } => "led",
-                    Via::Followed => "followed",
+                seen.note(match obtained.source {
+                    Source::Led { .. } => "led",
+                    Source::Followed => "followed",
                     _ => "hit",
                 });
                 assert!(stored(&engine).is_none_or(|number| number == 0));
@@ -61,7 +61,7 @@ fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
             let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
             spawn(async move {
                 let obtained = obtain(engine, origin).await.expect("an answer");
-                seen.note(if obtained.via == Via::Followed { "followed" } else { "led" });
+                seen.note(if obtained.source == Source::Followed { "followed" } else { "led" });
                 assert!(number_from(&obtained).await < 3);
             })
         };
@@ -93,7 +93,7 @@ fn cold_variants_are_loaded_once_each_and_given_to_whom_they_are_for() {
             spawn(async move {
                 pause().await;
                 let obtained = obtain(engine, origin).await.expect("an answer");
-                seen.note(if obtained.via == Via::Followed { "followed" } else { "led" });
+                seen.note(if obtained.source == Source::Followed { "followed" } else { "led" });
                 assert_eq!(number_from(&obtained).await, number, "{language}");
             })
         };
@@ -138,7 +138,7 @@ fn a_caller_that_goes_away_loses_no_flight() {
             let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
             spawn(async move {
                 let obtained = obtain(engine, origin).await.expect("an answer");
-                seen.note(if obtained.via == Via::Followed { "followed" } else { "led" });
+                seen.note(if obtained.source == Source::Followed { "followed" } else { "led" });
                 assert_eq!(number_from(&obtained).await, 0);
             })
         };

@@ -6,7 +6,7 @@ use forebay_core::{Purge, Reach};
 
 use super::*;
 use crate::runtime::sync::atomic::{AtomicU64, Ordering};
-use crate::{BrokenBody, Via};
+use crate::{BrokenBody, Source};
 
 fn some_purge() -> (Purge, Reach) {
     let what = match thread_rng().gen_range(0..4) {
@@ -72,7 +72,8 @@ fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
                 let old = number_from(&obtained).await == 0;
                 seen.note(if old { "old, in time" } else { "new" });
                 // That a body will be stored is said of it when it begins to flow.
-                let stored = matches!(obtained.via, Via::Led { stored: true, .. }) && !in_pieces;
+                let stored =
+                    matches!(obtained.source, Source::Led { stored: true, .. }) && !in_pieces;
                 if old && database.late.load(Ordering::SeqCst) {
                     seen.note("late");
                     assert!(!stored, "it was purged before it came");
@@ -84,8 +85,8 @@ fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
             spawn(async move {
                 let floor = database.purge(&engine).await;
                 let obtained = obtain(engine, origin).await.expect("an answer");
-                let (number, via) = (number_from(&obtained).await, obtained.via);
-                assert!(number >= floor, "{number} after a purge at {floor}, {via:?}");
+                let (number, source) = (number_from(&obtained).await, obtained.source);
+                assert!(number >= floor, "{number} after a purge at {floor}, {source:?}");
             })
         };
         let purges: Vec<_> = (0..2).map(purges).collect();
@@ -117,13 +118,13 @@ fn what_was_purged_is_not_confirmed() {
             let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
             spawn(async move {
                 let (key, demand) = (key(), Demand::default());
-                let ask = Ask { coalesce, ..ask(&key, &demand, &origin) };
-                let obtained = engine.obtain(&ask, origin.clone()).await.expect("an answer");
+                let ask = Lookup { coalesce, ..ask(&key, &demand, &origin) };
+                let obtained = answer_to(&engine, &ask, origin.clone()).await.expect("an answer");
                 let confirmed = number_from(&obtained).await == 0;
                 seen.note(if confirmed { "confirmed in time" } else { "loaded" });
             })
         };
-        let earlier = [earlier(Coalesce::Everywhere), earlier(Coalesce::Nowhere)];
+        let earlier = [earlier(Coalesce::Cluster), earlier(Coalesce::Never)];
         let purges = {
             let (engine, origin) = (engine.clone(), origin.clone());
             spawn(async move {
@@ -131,8 +132,12 @@ fn what_was_purged_is_not_confirmed() {
                 let (what, _) = some_purge();
                 engine.purge(&what, Reach::Hard).await;
                 let obtained = obtain(engine, origin).await.expect("an answer");
-                let via = obtained.via;
-                assert_eq!(number_from(&obtained).await, 1, "after a purge of {what:?}, {via:?}");
+                let source = obtained.source;
+                assert_eq!(
+                    number_from(&obtained).await,
+                    1,
+                    "after a purge of {what:?}, {source:?}"
+                );
             })
         };
         join(earlier.into_iter().chain([purges]));
@@ -161,8 +166,8 @@ fn a_refresh_that_breaks_off_leaves_what_was_stored() {
                 Err(BrokenBody::Source("reset".into()))
             };
             let half = stream::once(async { Ok(Bytes::from_static(b"half")) });
-            let source = Content::Stream(half.chain(stream::once(broken)).boxed());
-            Ok(varying(Loaded::Entry { meta: meta(), head: Head::default(), source }))
+            let content = Content::Stream(half.chain(stream::once(broken)).boxed());
+            Ok(varying(Loaded::Entry { meta: meta(), head: Head::default(), content }))
         });
         let caller = |_| {
             let (engine, origin, seen) = (engine.clone(), origin.clone(), seen.clone());
@@ -170,7 +175,7 @@ fn a_refresh_that_breaks_off_leaves_what_was_stored() {
                 for _ in 0..2 {
                     let obtained = obtain(engine.clone(), origin.clone()).await.expect("the stale");
                     assert_eq!(number_of(&obtained.entry), 7);
-                    if obtained.via == Via::Refreshing {
+                    if obtained.source == Source::Refreshing {
                         seen.note("refreshing");
                     }
                     assert_eq!(stored(&engine), Some(7));

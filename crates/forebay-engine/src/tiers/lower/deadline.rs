@@ -1,4 +1,4 @@
-//! The time that all steps of something share.
+//! Deadline that several steps share.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::time::Sleep;
 
-/// The end of the time for something, shared by all its steps.
+/// End of the time that several steps share.
 pub(crate) struct Deadline {
     sleep: Pin<Box<Sleep>>,
     is_over: bool,
@@ -22,12 +22,12 @@ impl Deadline {
         self.is_over
     }
 
-    /// Whether that much of it is left, by a timer's own clock.
+    /// Returns `true` if this much time is left, by a timer's own clock.
     pub(super) fn leaves(&self, span: Duration) -> bool {
         self.sleep.deadline() >= tokio::time::sleep(span).deadline()
     }
 
-    /// What comes of `future`, if it comes in time.
+    /// Returns the output of `future`, or `None` at the deadline.
     pub(super) async fn race<F: Future>(&mut self, future: F) -> Option<F::Output> {
         if self.is_over {
             return None;

@@ -1,14 +1,14 @@
-//! What a tier must not give out any more, and could not be rid of yet.
+//! Removals that a tier has not carried out yet.
 
 use std::collections::HashMap;
 
 use forebay_core::{Key, KeyRef};
 
-/// How many keys a tier may owe the removal of. Beyond it the tier is used no more.
+/// Maximum number of pending removals. Beyond it the tier is not used any more.
 const DEBTS_MAX: usize = 10_000;
 
-/// The removals that a tier has failed to carry out. What stands there under such a key was
-/// purged, so the tier is not read for the key until the removal has been made up for.
+/// Removals that have failed. The entry of such a key is purged, so the tier is not read for the
+/// key until the removal has succeeded.
 #[derive(Debug, Default)]
 pub(super) struct Debts {
     keys: HashMap<Key, u64, ahash::RandomState>,
@@ -19,7 +19,7 @@ pub(super) struct Debts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Debt {
     Nothing,
-    /// A removal, and its number: another one may come while it is made up for.
+    /// Pending removal with its number: another one may be added while it is carried out.
     Removal(u64),
     Everything,
 }
@@ -49,7 +49,7 @@ impl Debts {
         if is_paid {
             self.keys.remove(primary.bytes());
         }
-        // Somebody else may have made up for the same removal.
+        // Another task may have carried out the same removal.
         self.of(primary) == Debt::Nothing
     }
 }

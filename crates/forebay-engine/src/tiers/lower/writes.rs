@@ -1,31 +1,31 @@
-//! How much may be on its way into tiers at once.
+//! Bound on pending writes to tiers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How many entries may be on their way into tiers at once. Beyond it they are not stored there:
-/// a slow tier must not collect bodies.
+/// Maximum number of entries being written. More are not stored in tiers: a slow tier must not
+/// collect bodies.
 const WRITES_MAX: usize = 256;
 
-/// How many bytes of whole bodies may be on their way into tiers at once.
+/// Maximum total size of complete bodies being written.
 const WRITE_BYTES_MAX: u64 = 64 << 20;
 
-/// What is on its way into tiers.
+/// Entries being written.
 #[derive(Default)]
 pub(super) struct Writes {
     count: AtomicUsize,
     bytes: AtomicU64,
 }
 
-/// A write under way; dropping it makes room for another.
+/// Write in progress; dropping it allows another.
 pub(crate) struct Turn {
     writes: Arc<Writes>,
     bytes: u64,
 }
 
 impl Writes {
-    /// The right to write so many bytes to a tier; nothing if as much as allowed is on its way. A
-    /// single body may be larger than all of it.
+    /// Reserves a write. `None` if the bound is reached. A single body may exceed the bound in
+    /// bytes.
     pub(super) fn turn(self: &Arc<Self>, bytes: u64) -> Option<Turn> {
         let room = |count: usize| (count < WRITES_MAX).then_some(count + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
@@ -34,7 +34,7 @@ impl Writes {
         (before == 0 || before.saturating_add(bytes) <= WRITE_BYTES_MAX).then_some(turn)
     }
 
-    /// How many entries are on their way into tiers.
+    /// Number of entries being written.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Demand, Lifetime, Meta, Stale};
-use forebay_engine::{Clock, Coalesce, LeaseCame, LoadError, Via};
+use forebay_engine::{Clock, Coalesce, LeaseEvent, LoadError, Source};
 use tokio::time::Instant;
 
 use super::{Making, Passing, Together, pass};
@@ -178,7 +178,7 @@ async fn a_leader_that_was_paused_for_longer_than_its_lease_stores_nothing() {
     paused.link.freeze(false);
     assert_eq!(bytes(&leading.await.unwrap().unwrap()), "old");
     pass(100).await;
-    assert_eq!(paused.seen.came(LeaseCame::Withdrawn), 1);
+    assert_eq!(paused.seen.came(LeaseEvent::Withdrawn), 1);
     assert_eq!(bytes(&paused.obtain("a", &quick).await.unwrap()), "1", "it was not kept");
     assert_eq!(together.server.counts().fills, 1);
 }
@@ -198,14 +198,14 @@ async fn where_nobody_answers_each_instance_loads_once() {
         pass(2_000).await;
     }
     assert_eq!(origin.loads(), 4);
-    assert!(together.instances.iter().all(|instance| instance.seen.came(LeaseCame::Failed) == 1));
+    assert!(together.instances.iter().all(|instance| instance.seen.came(LeaseEvent::Failed) == 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_coalesces_here_alone_waits_for_no_other_instance() {
     let together = Together::new(4).await;
     let origin = numbering(&together.clock, minute);
-    let question = Question { coalesce: Coalesce::Here, ..Question::from("a") };
+    let question = Question { coalesce: Coalesce::Instance, ..Question::from("a") };
     let began = Instant::now();
     for obtained in together.crowd(25, &question, &origin).await {
         obtained.unwrap();
@@ -257,7 +257,7 @@ async fn nobody_waits_for_another_instance_for_ever() {
         );
         pass(100).await;
         assert_eq!(origin.loads(), 1);
-        assert_eq!(other.seen.came(LeaseCame::Overdue), if name == "stale" { 1 } else { 2 });
+        assert_eq!(other.seen.came(LeaseEvent::Overdue), if name == "stale" { 1 } else { 2 });
         leading.abort();
         pass(20_000).await;
     }
@@ -281,7 +281,7 @@ async fn one_instance_refreshes_for_all() {
     assert_eq!(origin.loads(), 2);
     for obtained in together.crowd(5, &"a".into(), &origin).await {
         let obtained = obtained.unwrap();
-        assert_eq!((bytes(&obtained), obtained.via), ("2".into(), Via::Hit));
+        assert_eq!((bytes(&obtained), obtained.source), ("2".into(), Source::Hit));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState, Reach, Vary};
 use forebay_engine::bus::{Bookmark, Bus, Listener, Notice, Published};
-use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Outcome, Permit, Woken};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Permit, Release, Woken};
 use forebay_engine::{LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -431,7 +431,7 @@ impl Permit for Held {
         .boxed()
     }
 
-    fn release(&self, outcome: Outcome) -> BoxFuture<'_, ()> {
+    fn release(&self, outcome: Release) -> BoxFuture<'_, ()> {
         async move {
             self.gave_back.store(true, Ordering::SeqCst);
             let boarded = self.boarded();
@@ -453,7 +453,7 @@ impl Drop for Held {
         let token = self.token;
         tokio::spawn(async move {
             let release =
-                |state: &mut State| state.release((&primary, &boarded), token, &Outcome::Abandoned);
+                |state: &mut State| state.release((&primary, &boarded), token, &Release::Abandoned);
             let _ = link.call(release).await;
         });
     }
@@ -494,7 +494,7 @@ impl Leases for Link {
                 Asked::Elsewhere(remaining, holder) => (remaining, holder),
             };
             let (link, end) = (self.me(), Instant::now() + remaining + Duration::from_millis(1));
-            Ok(Lease::Elsewhere(
+            Ok(Lease::Held(
                 async move {
                     let woken = timeout_at(end, told_by(holder, waking)).await;
                     link.thawed().await;
@@ -563,7 +563,7 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
                 reader.heard_at = Instant::now();
                 if !reader.hears {
                     reader.hears = true;
-                    listener.hear(Notice::Heard);
+                    listener.hear(Notice::Connected);
                 }
                 if is_news {
                     listener.hear(Notice::Reached(bookmark_at([newest, life, number])));
@@ -591,7 +591,7 @@ fn place_of(bookmark: &Bookmark) -> [u64; 3] {
 fn lose_if_silent(reader: &mut Reader, listener: &Arc<dyn Listener>) {
     if reader.hears && reader.heard_at.elapsed() > TRUST {
         reader.hears = false;
-        listener.hear(Notice::Lost);
+        listener.hear(Notice::Disconnected);
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Lifetime, Meta};
-use forebay_engine::{Clock, Cluster, Coalesce, Engine, LeaseCame, Limits, LoadError, Tier, Via};
+use forebay_engine::{
+    Clock, Cluster, Coalesce, Engine, LeaseEvent, Limits, LoadError, Source, Tier,
+};
 use tokio::time::Instant;
 
 use super::counts::{answering, minute, numbering};
@@ -54,7 +56,7 @@ async fn a_miss_waits_once_for_a_tier_that_is_frozen() {
     let origin = numbering(&together.clock, minute);
     instance.link.freeze(true);
     assert_eq!(timed(instance, "a", &origin).await, (READ + LOAD, 1));
-    assert_eq!(instance.seen.came(LeaseCame::Failed), 1);
+    assert_eq!(instance.seen.came(LeaseEvent::Failed), 1);
     instance.link.freeze(false);
     pass(100).await;
     assert_eq!(together.server.records(), 0, "it had no right to store it there");
@@ -107,7 +109,10 @@ async fn what_mostly_has_what_is_wanted_is_read_first_while_it_is_near() {
     pass(100).await;
     let before = together.server.counts();
     for name in &names {
-        assert_eq!(second.obtain(name.as_str(), &nobody()).await.unwrap().via, Via::Tier("shared"));
+        assert_eq!(
+            second.obtain(name.as_str(), &nobody()).await.unwrap().source,
+            Source::Tier("shared")
+        );
     }
     assert_eq!(asked(&together, before), (68, 32));
     let before = together.server.counts();
@@ -128,7 +133,7 @@ async fn what_mostly_has_what_is_wanted_is_read_first_while_it_is_near() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_found_and_does_not_do_is_asked_about_in_the_time_that_is_left() {
-    for (slowed, came) in [(20, LeaseCame::Granted), (30, LeaseCame::Failed)] {
+    for (slowed, came) in [(20, LeaseEvent::Granted), (30, LeaseEvent::Failed)] {
         let mut together = Together::new(1).await;
         together.crowd(1, &"a".into(), &numbering(&together.clock, stale_at_once)).await;
         pass(2_000).await;
@@ -141,7 +146,7 @@ async fn what_was_found_and_does_not_do_is_asked_about_in_the_time_that_is_left(
         pass(1_000).await;
         let third = together.join(&[]);
         pass(100).await;
-        let loads = usize::from(came == LeaseCame::Failed);
+        let loads = usize::from(came == LeaseEvent::Failed);
         third.obtain("a", &origin).await.unwrap();
         assert_eq!(origin.loads(), 1 + loads, "{slowed}");
     }
@@ -185,8 +190,8 @@ async fn after_another_instance_has_loaded_there_is_time_to_read() {
             other.link.slow(0);
             leading.await.unwrap().unwrap();
         }
-        assert_eq!(other.seen.came(LeaseCame::Failed), 0);
-        assert_eq!(other.seen.came(LeaseCame::Woken), 20);
+        assert_eq!(other.seen.came(LeaseEvent::Failed), 0);
+        assert_eq!(other.seen.came(LeaseEvent::Woken), 20);
     }
 }
 
@@ -203,9 +208,9 @@ async fn what_gives_no_leases_is_still_read_and_is_not_left_alone() {
         let name = format!("missing {number}");
         second.obtain(name.as_str(), &origin).await.unwrap();
     }
-    assert_eq!(second.seen.came(LeaseCame::Failed), 20);
+    assert_eq!(second.seen.came(LeaseEvent::Failed), 20);
     assert_eq!(*second.seen.tier_failures.lock(), 0);
-    assert_eq!(second.obtain("there", &nobody()).await.unwrap().via, Via::Tier("shared"));
+    assert_eq!(second.obtain("there", &nobody()).await.unwrap().source, Source::Tier("shared"));
     assert_eq!(together.server.records(), 1, "nothing is written without a lease");
 }
 
@@ -252,7 +257,7 @@ async fn a_lease_that_is_not_needed_goes_back() {
     together.server.flush();
     let second = below(8);
     pass(100).await;
-    assert_eq!(second.obtain("a", &nobody()).await.unwrap().via, Via::Tier("shelf"));
+    assert_eq!(second.obtain("a", &nobody()).await.unwrap().source, Source::Tier("shelf"));
     pass(100).await;
     assert_eq!(together.server.leases(), 0);
     assert_eq!(second.seen.leases.lock().len(), 0, "it was of no account");
@@ -283,10 +288,10 @@ async fn who_waits_for_no_other_instance_still_looks_once() {
     pass(10).await;
     other.link.slow(30);
     let before = together.server.counts();
-    let here = Question { coalesce: Coalesce::Here, ..Question::from("a") };
+    let here = Question { coalesce: Coalesce::Instance, ..Question::from("a") };
     assert_eq!(timed(other, here, &origin).await.0, 30 + LOAD);
     assert_eq!(asked(&together, before), (0, 1));
-    assert_eq!(other.seen.came(LeaseCame::Elsewhere), 1);
+    assert_eq!(other.seen.came(LeaseEvent::Elsewhere), 1);
     leading.await.unwrap().unwrap();
     // Who asks alone looks as well, and no more than once.
     let before = together.server.counts();

@@ -33,8 +33,8 @@ const ENDINGS: &[(&str, Ending)] = &[
     ("broken", |clock| Ok(flowing(minute(clock), slowly(Err(BrokenBody::Source("reset".into())))))),
     ("large", |clock| {
         let body = stream::iter([Ok(Bytes::from_static(b"x"))]).boxed();
-        let source = Content::Sized(MEMORY, body);
-        Ok(Loaded::Entry { meta: minute(clock), head: forebay_engine::Head::default(), source })
+        let content = Content::Sized(MEMORY, body);
+        Ok(Loaded::Entry { meta: minute(clock), head: forebay_engine::Head::default(), content })
     }),
     ("never fresh", |clock| Ok(whole(Meta::new(clock_now(clock), Lifetime::fresh(secs(0))), "x"))),
     ("unchanged", |clock| Ok(Loaded::Unchanged { meta: minute(clock), head: None })),
@@ -97,7 +97,7 @@ async fn a_purge_meanwhile_withdraws_the_lease_and_nobody_waits_for_it() {
         let waited = tokio::spawn(waiting.obtain("a", &origin));
         pass(10).await;
         let purged = if by_leader { leader } else { purging }.purge_key("a").await;
-        assert!(matches!(purged.told, forebay_engine::Told::Everybody(_)));
+        assert!(matches!(purged.propagation, forebay_engine::Propagation::Published(_)));
         // It was aboard when the purge came: it may be told what was.
         assert_eq!(bytes(&led.await.unwrap().unwrap()), "1");
         assert_eq!(bytes(&waited.await.unwrap().unwrap()), "2");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::{Coalesce, LeaseCame, Obtained, Told};
+use forebay_engine::{Coalesce, LeaseEvent, Outcome, Propagation};
 use tokio::task::JoinHandle;
 
 use super::counts::minute;
@@ -51,7 +51,7 @@ async fn read(instance: &Instance, origin: &Origin) -> u64 {
     number(&instance.obtain("a", origin).await.expect("an answer"))
 }
 
-fn number(obtained: &Obtained) -> u64 {
+fn number(obtained: &Outcome) -> u64 {
     std::str::from_utf8(&bytes(obtained)).expect("text").parse().expect("a version")
 }
 
@@ -63,7 +63,7 @@ fn reading(instance: &Instance, origin: Origin) -> JoinHandle<u64> {
 
 async fn purged(instance: &Instance, what: Purge) {
     let purged = instance.purge(what, Reach::Hard).await;
-    assert!(matches!(purged.told, Told::Everybody(_)), "{purged:?}");
+    assert!(matches!(purged.propagation, Propagation::Published(_)), "{purged:?}");
 }
 
 fn by_key() -> Purge {
@@ -120,7 +120,7 @@ async fn a_load_that_was_outrun_gives_what_has_outrun_it() {
             } else {
                 // As a client that wants a load of its own: it stores what it brings.
                 truth.change();
-                let question = Question { coalesce: Coalesce::Nowhere, ..Question::from("a") };
+                let question = Question { coalesce: Coalesce::Never, ..Question::from("a") };
                 let obtained = one.obtain(question, &truth.origin(0, 0)).await.expect("an answer");
                 number(&obtained)
             };
@@ -142,7 +142,7 @@ async fn a_caller_that_wants_a_load_of_its_own_is_given_what_that_brings() {
     let together = Together::new(1).await;
     let [one] = &together.instances[..] else { unreachable!() };
     let truth = Truth::new(&together);
-    let question = Question { coalesce: Coalesce::Nowhere, ..Question::from("a") };
+    let question = Question { coalesce: Coalesce::Never, ..Question::from("a") };
     let own = tokio::spawn({
         let asked = one.obtain(question, &truth.origin(40, 10));
         async move { number(&asked.await.expect("an answer")) }
@@ -172,7 +172,7 @@ async fn what_was_loaded_without_a_lease_may_be_ahead_of_what_is_shared() {
         assert_eq!(read(one, &truth.origin(0, 0)).await, 2);
         truth.change();
         assert_eq!(read(cut, &truth.origin(0, 0)).await, 3);
-        assert!(cut.seen.came(LeaseCame::Failed) > 0);
+        assert!(cut.seen.came(LeaseEvent::Failed) > 0);
         cut.link.cut(false);
         pass(300).await;
         assert_eq!(read(cut, &truth.origin(0, 0)).await, 2, "{purges}");
@@ -190,7 +190,7 @@ async fn what_waited_too_long_for_another_instance_may_be_ahead_of_it() {
     pass(20).await;
     truth.change();
     assert_eq!(read(other, &truth.origin(0, 0)).await, 2);
-    assert_eq!(other.seen.came(LeaseCame::Overdue), 1);
+    assert_eq!(other.seen.came(LeaseEvent::Overdue), 1);
     assert_eq!(slow.await.unwrap(), 1);
     pass(5).await;
     assert_eq!(read(other, &truth.origin(0, 0)).await, 1);

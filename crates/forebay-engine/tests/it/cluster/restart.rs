@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::{Clock, Tier, Via};
+use forebay_engine::{Clock, Source, Tier};
 
 use super::counts::numbering;
 use super::{Instance, Making, Passing, Together, pass};
@@ -182,7 +182,7 @@ async fn what_is_suspect_is_served_for_as_long_as_stated_and_not_longer() {
         // Brought into memory it is not better than it was.
         assert_eq!((lives.a(&life).await, lives.b(&life).await), ("1".into(), "1".into()));
         pass(PATIENCE - 2_000).await;
-        assert_eq!(life.obtain("a", &lives.red).await.unwrap().via, Via::Hit);
+        assert_eq!(life.obtain("a", &lives.red).await.unwrap().source, Source::Hit);
         pass(2_000).await;
         assert_eq!((lives.a(&life).await, lives.b(&life).await), ("2".into(), "2".into()));
         assert_eq!(lives.loads(), (2, 2), "away: {away}");
@@ -255,7 +255,8 @@ async fn alone_nothing_is_suspect() {
     let engine = forebay_engine::Engine::with_tiers(limits, clock, Arc::new(()), tiers);
     let began = tokio::time::Instant::now();
     let question = crate::world::Question::from("a");
-    let obtained = engine.obtain(&question.ask(&lives.red), lives.red.clone()).await;
+    let obtained =
+        crate::world::answer_to(&engine, &question.ask(&lives.red), lives.red.clone()).await;
     assert_eq!(bytes(&obtained.expect("an answer")), "1");
     assert_eq!((began.elapsed().as_millis(), lives.loads()), (0, (1, 1)));
 }

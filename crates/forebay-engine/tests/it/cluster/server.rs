@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState, Reach, Vary};
-use forebay_engine::lease::{LeaseToken, Outcome};
+use forebay_engine::lease::{LeaseToken, Release};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ pub(crate) struct Wake {
 pub(crate) enum Why {
     /// With what purges had made of it by then.
     Filled(Key, Box<Record>, PurgeState),
-    Released(Outcome),
+    Released(Release),
     Again,
 }
 
@@ -376,7 +376,7 @@ impl State {
         &mut self,
         (primary, boarded): (&Key, &Key),
         token: LeaseToken,
-        outcome: &Outcome,
+        outcome: &Release,
     ) -> bool {
         if self.live(primary, boarded, token).is_none() {
             return false;
@@ -400,7 +400,7 @@ impl State {
         if is_free {
             fields.insert(to.clone(), field);
         }
-        self.wake(primary, Some((from, token)), &Why::Released(Outcome::Vary(vary.clone())));
+        self.wake(primary, Some((from, token)), &Why::Released(Release::Vary(vary.clone())));
         is_free
     }
 

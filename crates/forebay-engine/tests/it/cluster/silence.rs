@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Purge, Reach, WhenBlind};
-use forebay_engine::{Clock, Tier, Told, Via};
+use forebay_engine::{Clock, Propagation, Source, Tier};
 
 use super::counts::{minute, numbering};
 use super::link::Chance;
@@ -47,7 +47,9 @@ async fn what_is_purged_on_one_instance_is_purged_on_all() {
             }
             let purged = together.instances[0].purge(what.clone(), reach).await;
             assert!(purged.found, "{what:?}");
-            let Told::Everybody(published) = purged.told else { panic!("{what:?}: not told") };
+            let Propagation::Published(published) = purged.propagation else {
+                panic!("{what:?}: not told")
+            };
             assert_eq!(&*published.id, "1");
             pass(20).await;
             for instance in &together.instances {
@@ -118,14 +120,14 @@ async fn after_a_gap_what_is_still_shared_is_looked_at_once_and_not_loaded() {
         assert!(other.hears());
         let before = together.server.counts();
         if due > 0 {
-            assert_eq!(other.obtain("a", &origin).await.unwrap().via, Via::Hit);
+            assert_eq!(other.obtain("a", &origin).await.unwrap().source, Source::Hit);
             pass(due).await;
         }
         let crowd = (0..50).map(|_| tokio::spawn(other.obtain("a", &origin)));
         for obtained in futures_util::future::join_all(crowd).await {
             assert_eq!(bytes(&obtained.unwrap().unwrap()), "1");
         }
-        assert_eq!(other.obtain("a", &origin).await.unwrap().via, Via::Hit);
+        assert_eq!(other.obtain("a", &origin).await.unwrap().source, Source::Hit);
         let counts = together.server.counts();
         let looks = counts.opens + counts.asks - before.opens - before.asks;
         assert_eq!((origin.loads(), looks), (1, 1));
@@ -190,7 +192,7 @@ async fn however_often_the_link_is_cut_nothing_older_is_served_than_the_bound_al
                     versions.0.fetch_add(1, Ordering::SeqCst);
                     let what = purges()[chance.one_of(5)].clone();
                     let purged = one.purge(what, Reach::Hard).await;
-                    assert!(matches!(purged.told, Told::Everybody(_)));
+                    assert!(matches!(purged.propagation, Propagation::Published(_)));
                     acknowledged.push(together.clock.exact());
                     passed = passed.max(at);
                     if purge_at == down {
@@ -220,7 +222,7 @@ async fn what_could_not_be_told_is_told_later() {
         }
         one.link.cut(true);
         let purged = one.purge(what.clone(), Reach::Hard).await;
-        assert!(matches!(purged.told, Told::Later(_)), "{what:?}");
+        assert!(matches!(purged.propagation, Propagation::Pending(_)), "{what:?}");
         assert_eq!(one.engine.bus_status().unwrap().unpublished, 1);
         assert_eq!(body(one, &origin).await, "2", "{what:?}");
         pass(3_000).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    BusStatus, Cluster, Company, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Select, SystemClock, Tier, Via,
+    Audience, BusStatus, Cluster, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
+    Select, Source, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -54,13 +54,13 @@ impl Select for Origin {
 }
 
 impl Load for Origin {
-    async fn load(&self, _: Option<Arc<Entry>>, _: Company) -> Result<Loaded, LoadError> {
+    async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let meta = tagged(&self.tag);
         until_later(Duration::from_millis(self.millis)).await;
         let version = self.truths[self.which].version();
         until_later(Duration::from_millis(self.millis)).await;
-        let source = Content::Whole(version.to_string().into());
-        Ok(Loaded::Entry { meta, head: Head::default(), source })
+        let content = Content::Whole(version.to_string().into());
+        Ok(Loaded::Entry { meta, head: Head::default(), content })
     }
 }
 
@@ -92,9 +92,9 @@ impl Instance {
     }
 
     /// Returns the source and the version.
-    pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> (Via, u64) {
-        let (via, version) = obtained_via(&self.engine, key.borrowed(), origin).await;
-        (via, version.parse().expect("a version"))
+    pub(super) async fn obtain(&self, key: &Key, origin: &Origin) -> (Source, u64) {
+        let (source, version) = obtained_via(&self.engine, key.borrowed(), origin).await;
+        (source, version.parse().expect("a version"))
     }
 
     /// True if all purges of this engine were published.

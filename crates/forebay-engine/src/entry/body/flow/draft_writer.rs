@@ -5,18 +5,18 @@ use std::sync::Arc;
 use super::Flow;
 use crate::entry::body::parts::Parts;
 
-/// The end of it that belongs to whoever writes the tier. Dropped, nothing more is written.
+/// Writer of a draft. Dropping it ends the draft.
 #[derive(Debug)]
 pub(crate) struct DraftWriter(Arc<Flow>);
 
 impl DraftWriter {
-    /// From here on what the tier lacks is kept for it.
+    /// Starts a draft: bytes that the tier lacks stay in the window from now on.
     pub(crate) fn begin(flow: &Arc<Flow>) -> Self {
         flow.with_draft(|draft| draft.grows = true);
         Self(flow.clone())
     }
 
-    /// The tier has taken so many bytes, and can give some of them back.
+    /// Notes the number of bytes that the tier has accepted, and the part that it can return.
     pub(crate) fn grew(&self, taken: u64, parts: Option<&Arc<dyn Parts>>) {
         self.0.with_draft(|draft| {
             draft.taken = taken;
@@ -27,7 +27,7 @@ impl DraftWriter {
         });
     }
 
-    /// Nothing more is written. `false` if nobody can read the body from its first byte any more.
+    /// Ends the draft. Returns `false` if the first byte of the body cannot be read any more.
     pub(crate) fn end(&self) -> bool {
         self.0.with_draft(|draft| draft.grows = false)
     }

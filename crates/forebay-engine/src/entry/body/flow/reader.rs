@@ -1,4 +1,4 @@
-//! One reader of a flow.
+//! Reader of a streaming body.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,25 +10,26 @@ use crate::entry::body::parts::PartsReader;
 use crate::entry::body::piece::BrokenBody;
 use crate::runtime::wakers::Ticket;
 
-/// One reader's place in a flow.
+/// Reader of a streaming body.
 #[derive(Debug)]
 pub(crate) struct Reader {
     flow: Arc<Flow>,
     name: usize,
     ticket: Option<Ticket>,
-    /// Where it reads what has left the window.
+    /// Reader of the tier, for bytes that have left the window.
     behind: Option<Box<PartsReader>>,
 }
 
 impl Reader {
-    /// A reader at the first byte. If that is gone already, its first read tells.
+    /// Creates a reader at the first byte. If that byte has left the window, the first read returns
+    /// the error.
     pub(crate) fn new(flow: Arc<Flow>) -> Self {
         let name = take_place(&mut flow.state.lock());
         Self { flow, name, ticket: None, behind: None }
     }
 
-    /// A reader at the first byte, if that is still there. A `promised` reader gives its promise
-    /// for its place.
+    /// Creates a reader at the first byte, or returns `None` if that byte has left the window.
+    /// `promised`: the reader was promised.
     pub(crate) fn at_start(flow: &Arc<Flow>, promised: bool) -> Option<Self> {
         let mut state = flow.state.lock();
         let there = state.starts_at_zero();
@@ -40,7 +41,7 @@ impl Reader {
         Some(Self { flow: flow.clone(), name: name?, ticket: None, behind: None })
     }
 
-    /// Goes on so many bytes without reading them. `false` if the window has left it behind.
+    /// Skips bytes. Returns `false` if the window has left the reader behind.
     pub(crate) fn skip(&self, bytes: u64) -> bool {
         let state = self.flow.state.lock();
         let Place::At { offset, arrival } = state.readers[self.name] else { return false };
@@ -81,14 +82,14 @@ impl Reader {
 }
 
 impl Reader {
-    /// Reads what has left the window, where it is now.
+    /// Reads bytes that have left the window from the tier.
     fn poll_behind(
         &mut self,
         cx: &mut Context<'_>,
         found: PartsReader,
         (offset, arrival): (u64, u64),
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
-        // What it has begun to read there it reads on.
+        // A read that has begun there continues.
         let begun = self.behind.take().filter(|begun| begun.reads(offset));
         let behind = self.behind.insert(begun.unwrap_or_else(|| Box::new(found)));
         let polled = behind.poll_next(cx);

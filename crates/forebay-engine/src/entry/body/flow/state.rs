@@ -1,4 +1,4 @@
-//! What a flow holds, and which of it may go.
+//! State of a streaming body, and the pieces that may leave its window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,53 +14,53 @@ use crate::entry::body::whole::Whole;
 use crate::entry::in_flight::Charged;
 use crate::runtime::wakers::Wakers;
 
-/// What stays of a body that is too large to keep: enough for a reader to be a round trip behind.
+/// Size of the window of a body that is too large to keep: enough for a reader that is a round trip
+/// behind.
 const WINDOW_MAX: u64 = 1 << 20;
 
-/// The same while all bodies in flight hold as much as they may.
+/// Size of the window while memory for bodies in flight is used up.
 pub(super) const WINDOW_MIN: u64 = 64 << 10;
 
-/// What a piece costs beside its bytes: an origin that sends byte by byte is charged for what it
-/// makes us hold.
+/// Overhead of a piece: an origin that sends single bytes is charged for the memory that they
+/// occupy.
 pub(super) const PIECE_OVERHEAD: u64 = 96;
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) pieces: VecDeque<Piece>,
     pub(super) written: u64,
-    /// What the pieces cost.
+    /// Size of the pieces with overhead.
     pub(super) held: u64,
-    /// What is charged for them: as much as they cost, or the room that was granted already.
+    /// Charge for the pieces, or for memory granted in advance.
     pub(super) charged: Charged,
-    /// What of that was granted ahead.
+    /// Memory granted in advance.
     pub(super) granted: u64,
-    /// How many of the pieces are segments.
+    /// Number of pieces that are segments.
     pub(super) firm: usize,
     pub(super) windowed: bool,
-    /// What of it can be read in a lower tier.
+    /// Part that can be read in a lower tier.
     pub(super) draft: Option<Draft>,
-    /// All of it, once it has come whole.
+    /// Complete body, after its end.
     pub(super) whole: Option<LongReader>,
     pub(super) end: Option<Result<(), BrokenBody>>,
-    /// Where each reader stands; its index is the reader's name.
+    /// Offset of each reader, indexed by its number.
     pub(super) readers: Vec<Place>,
-    /// How many readers have come so far.
+    /// Number of readers created so far.
     pub(super) arrivals: u64,
-    /// How many readers are still to come for whom byte 0 is kept.
+    /// Number of promised readers, for which byte 0 is kept.
     pub(super) promised: usize,
     pub(super) waiting: Wakers,
     pub(super) writer: Option<Waker>,
 }
 
-/// Where a reader stands.
+/// State of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nobody has this name.
+    /// Unused number.
     Free,
-    /// The next byte it will read; and which arrival it was, since the names of those who have
-    /// gone are given to others.
+    /// Offset of the next byte, and the number of its creation, because indices are reused.
     At { offset: u64, arrival: u64 },
-    /// It stood still for too long, and the window has moved on without it.
+    /// The reader has stopped for too long, and the window has moved on.
     Left,
 }
 
@@ -112,7 +112,7 @@ impl State {
         self.pieces.push_back(piece);
     }
 
-    /// Only a window stays from now on.
+    /// Keeps only a window from now on.
     pub(super) fn pass_on(&mut self) {
         self.windowed = true;
         self.granted = 0;
@@ -121,13 +121,14 @@ impl State {
         self.recharge();
     }
 
-    /// Charges what is held, or what was granted ahead if that is more.
+    /// Charges the pieces, or the memory granted in advance if it is more.
     pub(super) fn recharge(&mut self) {
         self.charged.set(self.held.max(self.granted));
     }
 
-    /// Lets go of what lies behind every reader. As long as there is no reader, nothing goes. Of
-    /// what a tier writes, that goes which it has written and for which the window is too small.
+    /// Drops pieces that every reader has read. Without a reader nothing is dropped. With a draft,
+    /// pieces are dropped that the tier has written, if no reader is at them or the window is too
+    /// small for them.
     pub(super) fn trim(&mut self) {
         while let Some(front) = self.pieces.front()
             && self.may_go(front)
@@ -138,8 +139,8 @@ impl State {
         self.recharge();
     }
 
-    /// From here on the body is held by those who have it, and charged to them: to the tier that
-    /// takes it, or to the bodies in flight until everybody has read it.
+    /// Completes the body. It is charged to its holders: to the tier that stores it, or to the
+    /// bodies in flight until all readers have read it.
     pub(super) fn become_whole(&mut self, mut segments: Vec<Bytes>) -> Whole {
         self.pieces.clear();
         (self.held, self.granted) = (0, 0);
@@ -166,7 +167,7 @@ impl State {
             return self.held == 0;
         }
         let drafted = self.draft.as_ref().filter(|draft| draft.grows());
-        // What a tier holds back of what it has taken holds nobody up.
+        // Bytes that a tier buffers stop no reader.
         let ahead = drafted.map_or(self.held, |draft| self.written.saturating_sub(draft.taken()));
         ahead < self.window_max()
     }
@@ -175,12 +176,12 @@ impl State {
         if self.charged.in_flight().is_crowded() { WINDOW_MIN } else { WINDOW_MAX }
     }
 
-    /// Whether a lower tier is being written, and read by those who are behind.
+    /// Returns `true` while a lower tier is written and returns the written part.
     pub(super) fn is_drafted(&self) -> bool {
         self.draft.as_ref().is_some_and(Draft::grows)
     }
 
-    /// How many bytes from the first on can be read in a lower tier.
+    /// Returns the number of bytes from the first on that can be read in a lower tier.
     fn below(&self) -> u64 {
         self.draft.as_ref().map_or(0, Draft::written)
     }
@@ -197,7 +198,7 @@ impl State {
         reaches && (self.held > self.window_max() || !self.readers.iter().any(is_read_here))
     }
 
-    /// Lets go of what nobody is going to read, though some hold on to the flow.
+    /// Drops all pieces if the body has no reader.
     pub(super) fn drop_unread(&mut self) {
         if !self.is_awaited() {
             self.pieces.clear();
@@ -206,13 +207,13 @@ impl State {
         }
     }
 
-    /// Whether anybody reads, or is still to come.
+    /// Returns `true` if a reader exists or is promised.
     pub(super) fn is_awaited(&self) -> bool {
         self.promised > 0 || self.readers.iter().any(|place| matches!(place, Place::At { .. }))
     }
 
-    /// Whether anybody has not read up to `end` yet. Readers wake in the order of their names, so
-    /// the last one is the likeliest to be behind.
+    /// Returns `true` if a reader has not read up to `end`. Readers wake in the order of their
+    /// numbers, so the last one is the likeliest to be behind.
     fn is_needed(&self, end: u64) -> bool {
         let is_before = |place: &Place| matches!(place, Place::At { offset, .. } if *offset < end);
         let is_wanted = self.promised > 0 || self.readers.iter().rev().any(is_before);
@@ -235,7 +236,7 @@ impl State {
         let skip = usize::try_from(offset - piece.start).unwrap_or(usize::MAX);
         let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
         self.readers[name] = Place::At { offset: offset + bytes.len() as u64, arrival };
-        // Only who reads at the front can have been the slowest.
+        // Only a reader of the first piece can have been the slowest.
         if self.windowed && index == 0 {
             self.trim();
         }
@@ -249,12 +250,12 @@ impl State {
         self.starts_at() <= self.below()
     }
 
-    /// The first byte in the window.
+    /// Returns the offset of the window.
     fn starts_at(&self) -> u64 {
         self.pieces.front().map_or(self.written, |front| front.start)
     }
 
-    /// A reader in a lower tier, for one for whom the window begins too late.
+    /// Creates a reader of the lower tier for bytes that have left the window.
     pub(super) fn behind(&self, offset: u64) -> Option<PartsReader> {
         let is_here = self.whole.is_some() || offset >= self.starts_at();
         self.draft.as_ref().filter(|_| !is_here)?.reader(offset)

@@ -1,4 +1,4 @@
-//! The one who writes a flow.
+//! Writer of a streaming body.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,40 +14,40 @@ use crate::entry::in_flight::{Charged, Want};
 use crate::runtime::sync::MutexGuard;
 use crate::runtime::wakers::wake_all;
 
-/// By how much a body that is kept grows at a time: few enough steps, and little that is taken and
-/// not used yet.
+/// Growth of a kept body per charge: few steps, and little unused memory.
 pub(super) const GROWTH: u64 = 64 << 10;
 
-/// How much room a body needs before the next piece of it is taken: no source brings more at once.
+/// Memory that a kept body needs before its next piece is read: no source sends larger pieces.
 pub(super) const AHEAD: u64 = 64 << 10;
 
-/// What became of a piece.
+/// Result of adding a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The body is still kept whole.
+    /// The body is kept completely.
     Kept,
-    /// The body is only passed on, through a window.
+    /// Only a window of the body is kept.
     Windowed,
 }
 
-/// Where everybody stood at one moment, to see afterwards who has moved.
+/// State of all readers at one moment, to find those that have stopped.
 #[derive(Debug)]
 pub(crate) struct Standings {
     readers: Vec<Place>,
     promised: usize,
 }
 
-/// The one who writes a flow.
+/// Writer of a streaming body.
 #[derive(Debug)]
 pub(crate) struct FlowWriter {
     pub(super) flow: Arc<Flow>,
     pub(super) kept_max: u64,
-    /// How many bytes were announced.
+    /// Announced length.
     pub(super) announced: Option<u64>,
 }
 
 impl FlowWriter {
-    /// So many bytes are to come, or so it was announced. If they are too many to be kept, none is.
+    /// Sets the announced length. A body that is too large to keep has only a window from the
+    /// start.
     pub(crate) fn expect(&mut self, announced: Option<u64>) {
         self.announced = announced;
         if announced.is_some_and(|announced| announced > self.kept_max) {
@@ -55,7 +55,7 @@ impl FlowWriter {
         }
     }
 
-    /// Adds a piece and wakes whoever waits for it.
+    /// Adds a piece and wakes waiting readers.
     pub(crate) fn push(&self, bytes: Bytes) -> Pushed {
         let mut state = self.flow.state.lock();
         if !bytes.is_empty() {
@@ -74,34 +74,34 @@ impl FlowWriter {
         if windowed { Pushed::Windowed } else { Pushed::Kept }
     }
 
-    /// How much more room a body that is kept needs before it can grow.
+    /// Returns the memory that a kept body needs before it can grow.
     pub(crate) fn wants(&self) -> Option<Want> {
         let state = self.flow.state.lock();
-        // What comes beyond the announced end is an error, and whoever notices it breaks it off.
+        // Bytes beyond the announced end are an error, which the reader of the source detects.
         let left = self.announced.map_or(u64::MAX, |all| all.saturating_sub(state.written));
         let fits = left == 0 || state.held + AHEAD.min(left) <= state.granted;
         let wanted = state.held + (AHEAD + GROWTH).min(left);
-        // The one that may go beyond the bound waits for nobody: others wait for its end.
+        // The body that may exceed the bound does not wait: others wait for its end.
         (!state.windowed && !fits && !state.charged.is_beyond())
             .then(|| wanted.saturating_sub(state.charged.bytes()))
             .map(|bytes| if state.granted == 0 { Want::First(bytes) } else { Want::More(bytes) })
     }
 
-    /// Adds room that was granted.
+    /// Adds granted memory.
     pub(crate) fn grow(&self, room: Charged) {
         let mut state = self.flow.state.lock();
         state.charged.add(room);
         state.granted = state.charged.bytes();
     }
 
-    /// Keeps the body no longer: those aboard read it through a window.
+    /// Keeps only a window from now on.
     pub(crate) fn pass_on(&self) {
         self.flow.state.lock().pass_on();
     }
 
-    /// Makes segments of what has come in other sizes, as soon as there is enough of it. Copying
-    /// takes a while, so it is not done under the lock; nobody else adds or removes pieces of a
-    /// body that is kept.
+    /// Collects pieces of other sizes into segments, as soon as there are enough bytes. Copying
+    /// takes a while, so the lock is released; only the writer adds or removes pieces of a kept
+    /// body.
     fn firm_up(&self) {
         let state = self.flow.state.lock();
         let loose = state.pieces.range(state.firm.min(state.pieces.len())..);
@@ -112,7 +112,7 @@ impl FlowWriter {
         let in_flight = state.charged.in_flight().clone();
         drop(state);
         let (full, rest) = cut(&loose, &in_flight.idle);
-        // A source of tiny pieces is held for what it brought, not for how.
+        // A source of tiny pieces is charged for their bytes, not for their number.
         let rest = if full.is_empty() { vec![join(&rest)] } else { rest };
         self.replace_loose(full, rest);
     }
@@ -130,8 +130,8 @@ impl FlowWriter {
         drop(loose);
     }
 
-    /// Waits until the window has room, or is empty if the body has come to its end. `false` if
-    /// nobody reads a body that nobody keeps.
+    /// Waits until the window has space, or is empty after the end of the body. `false` if a body
+    /// that is not kept has no reader.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.flow.state.lock();
         if !state.windowed {
@@ -148,29 +148,29 @@ impl FlowWriter {
         Poll::Pending
     }
 
-    /// Whether a lower tier gives back what it has written: then whoever comes late can read the
-    /// body all the same.
+    /// Returns `true` if a lower tier returns the written part, so that late readers can read the
+    /// body.
     pub(crate) fn is_drafted(&self) -> bool {
         self.flow.state.lock().is_drafted()
     }
 
-    /// Whether the window takes room that others could use.
+    /// Returns `true` if other bodies wait for memory.
     pub(crate) fn is_crowded(&self) -> bool {
         self.flow.state.lock().charged.in_flight().is_crowded()
     }
 
-    /// Where everybody stands now.
+    /// Returns the state of all readers.
     pub(crate) fn standings(&self) -> Standings {
         let state = self.flow.state.lock();
         Standings { readers: state.readers.clone(), promised: state.promised }
     }
 
-    /// Leaves those behind who have something to read and stand where they stood `before`.
-    /// Whoever has moved keeps its place, however slow it is.
+    /// Leaves readers behind that have unread bytes and have not moved since `before`. A reader
+    /// that has moved stays, however slow it is.
     pub(crate) fn leave_behind(&self, before: &Standings) {
         let mut state = self.flow.state.lock();
         if state.is_drafted() {
-            // It is the tier that is waited for, and that has bounds of its own.
+            // The body waits for the tier, which has time limits of its own.
             return;
         }
         let written = state.written;
@@ -189,7 +189,7 @@ impl FlowWriter {
         wake_all(woken);
     }
 
-    /// Ends the body cleanly; gives back all of it if it was kept.
+    /// Ends the body. Returns all of it if it was kept.
     pub(crate) fn finish(&self) -> Option<Whole> {
         let whole = self.kept().map(|(mut segments, loose)| {
             segments.extend((!loose.is_empty()).then(|| join(&loose)));
@@ -201,7 +201,7 @@ impl FlowWriter {
         body
     }
 
-    /// The segments and what is none yet, if nothing has been let go of.
+    /// Returns the segments and the remaining pieces, if none was dropped.
     fn kept(&self) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
         let state = self.flow.state.lock();
         let mut pieces = state.pieces.iter().map(|piece| piece.bytes.clone());
@@ -209,7 +209,7 @@ impl FlowWriter {
         (!state.windowed).then(|| (segments, pieces.collect()))
     }
 
-    /// Breaks the body for every reader. What they have not read yet is theirs still.
+    /// Breaks the body for every reader. They can still read the bytes before.
     pub(crate) fn fail(&self, broken: BrokenBody) {
         let mut state = self.flow.state.lock();
         state.pass_on();

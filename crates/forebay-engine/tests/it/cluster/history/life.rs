@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Purge, Reach};
-use forebay_engine::{Coalesce, Head, Loaded, Told, Via};
+use forebay_engine::{Coalesce, Head, Loaded, NewEntry, Propagation, Source};
 use forebay_testkit::history::Promise;
 
 use super::*;
@@ -53,9 +53,9 @@ impl History {
         let Living { instance, .. } = self.living();
         let which = self.chance.one_of(KEYS.len());
         let coalesce = match self.chance.below(10) {
-            0 => Coalesce::Nowhere,
-            1 => Coalesce::Here,
-            _ => Coalesce::Everywhere,
+            0 => Coalesce::Never,
+            1 => Coalesce::Instance,
+            _ => Coalesce::Cluster,
         };
         let language = LANGUAGES[self.chance.one_of(LANGUAGES.len())];
         let (number, name) = (instance.link.instance, KEYS[which].name);
@@ -68,18 +68,18 @@ impl History {
         let obtained = instance.obtain(question, &self.origin(which).speaking(language)).await;
         instance.link.thawed().await;
         let obtained = obtained.unwrap_or_else(|error| panic!("{}: {error}", self.seed));
-        let (via, version) = (obtained.via, bytes(&obtained));
+        let (source, version) = (obtained.source, bytes(&obtained));
         self.trace(|| {
-            format!("{number}: has read {version:?} of {name}, {via:?}, since {began:?}")
+            format!("{number}: has read {version:?} of {name}, {source:?}, since {began:?}")
         });
         let version = std::str::from_utf8(&version).ok().and_then(|text| text.parse().ok());
         let version = version.expect("a version");
         self.counts.add(Counted::Reads, 1);
-        self.counts.add(Counted::Passes, u64::from(via == Via::Passed));
+        self.counts.add(Counted::Passes, u64::from(source == Source::Passed));
         if !is_waking {
             self.check_bound(which, (&instance, began, version));
         }
-        let binds = via != Via::Passed && !self.is_put_since(&instance, which, began);
+        let binds = source != Source::Passed && !self.is_put_since(&instance, which, began);
         let read = Read { began, ended: self.now(), version, binds, via: "" };
         let language = if KEYS[which].is == Kind::Varying { language } else { "" };
         self.reads.lock().entry((number, which, language)).or_default().push(read);
@@ -159,10 +159,10 @@ impl History {
     async fn purge(&self, instance: &Instance, what: Purge) -> Option<u64> {
         let reach = if self.chance.below(3) == 0 { Reach::Soft } else { Reach::Hard };
         let purged = timeout(PATIENCE, instance.purge(what, reach)).await.ok()?;
-        match purged.told {
-            Told::Everybody(published) => Some(published.id.parse().expect("a number")),
-            Told::Nobody => panic!("there are others"),
-            Told::Later(_) => None,
+        match purged.propagation {
+            Propagation::Published(published) => Some(published.id.parse().expect("a number")),
+            Propagation::None => panic!("there are others"),
+            Propagation::Pending(_) => None,
         }
     }
 
@@ -171,7 +171,8 @@ impl History {
     async fn set(&self, instance: &Instance, (which, version): (usize, u64)) -> Option<u64> {
         let Named { name, tag, .. } = KEYS[which];
         let meta = tagged(minute(&self.together.clock), tag);
-        let value = (meta, Head::default(), Bytes::from(version.to_string()));
+        let body = Bytes::from(version.to_string());
+        let value = NewEntry { meta, head: Head::default(), body };
         let key = key(name);
         let place = (instance.link.instance, which);
         self.puts.lock().insert(place, None);

@@ -2,7 +2,7 @@
 
 /// Source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum Source {
     /// Memory: fresh, or stale within the limits that the caller accepts.
     Hit,
     /// Memory, with a refresh in the background.
@@ -10,7 +10,7 @@ pub enum Via {
     /// The lower tier of this name.
     Tier(&'static str),
     /// Another instance, which loaded it meanwhile.
-    Elsewhere,
+    Instance,
     /// The load of this caller.
     Led {
         /// `true` if the answer is stored.

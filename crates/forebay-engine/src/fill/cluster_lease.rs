@@ -274,7 +274,8 @@ impl<L: Load> Missed<L> {
                 }
             } else {
                 never_fresh = is_never_fresh(&candidate.meta);
-                self.stale = search.collect(candidate).await.or(self.stale.take());
+                let stale = search.collect(candidate).await;
+                self.stale = stale.or_else(|| self.stale.take());
             }
         }
         let SearchState { family, seen, lease_answer: _, deadline } = search.into_state();

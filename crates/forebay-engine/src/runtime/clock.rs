@@ -100,7 +100,7 @@ pub fn unforeseeable() -> u128 {
     (half() << 64) | half()
 }
 
-/// A number that differs between threads and processes.
+/// Returns a number that differs between threads and processes.
 pub(crate) fn random_seed() -> u64 {
     let seed = ahash::RandomState::new().hash_one(std::thread::current().id());
     // A generator of this kind never leaves zero.

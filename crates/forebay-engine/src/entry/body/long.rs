@@ -47,7 +47,8 @@ impl Long {
     /// reads.
     pub(super) fn new(
         segments: Vec<Bytes>,
-        (charged, clock): (Option<Charged>, Option<Arc<dyn Clock>>),
+        charged: Option<Charged>,
+        clock: Option<Arc<dyn Clock>>,
     ) -> Arc<Self> {
         let length = segments.iter().map(|segment| segment.len() as u64).sum();
         let (moves, readers) = (AtomicU64::new(0), AtomicUsize::new(0));
@@ -62,7 +63,7 @@ impl Long {
         let (mut segments, rest) = cut(&[bytes], &Idle::new(0));
         segments.push(join(&rest));
         segments.retain(|segment| !segment.is_empty());
-        Self::new(segments, (None, None))
+        Self::new(segments, None, None)
     }
 
     pub(super) const fn length(&self) -> u64 {

@@ -88,7 +88,7 @@ impl InFlight {
         self.unsettled.bodies.lock().retain_mut(|unsettled| {
             let Some(body) = unsettled.body.upgrade() else { return false };
             let stays = body.is_unsettled();
-            if stays && unsettled.stands_still((body.moves(), body.moved_at()), now) {
+            if stays && unsettled.stands_still(body.moves(), body.moved_at(), now) {
                 still.push(body);
             }
             stays
@@ -98,11 +98,7 @@ impl InFlight {
 }
 
 impl UnsettledBody {
-    fn stands_still(
-        &mut self,
-        (moves, moved_at): (u64, Option<Timestamp>),
-        now: Timestamp,
-    ) -> bool {
+    fn stands_still(&mut self, moves: u64, moved_at: Option<Timestamp>, now: Timestamp) -> bool {
         let still_since = moved_at.unwrap_or(now);
         let seen = self.seen.get_or_insert(Seen { first: now, moves, still_since });
         if seen.moves != moves {

@@ -61,10 +61,10 @@ impl Reader {
         };
         if let Some(behind) = state.behind(offset) {
             drop(state);
-            return self.poll_behind(cx, behind, (offset, arrival));
+            return self.poll_behind(cx, behind, offset, arrival);
         }
         if offset < state.written {
-            let read = state.read_at(self.name, (offset, arrival));
+            let read = state.read_at(self.name, offset, arrival);
             let writer = state.writer.take();
             drop(state);
             writer.into_iter().for_each(Waker::wake);
@@ -87,7 +87,8 @@ impl Reader {
         &mut self,
         cx: &mut Context<'_>,
         found: PartsReader,
-        (offset, arrival): (u64, u64),
+        offset: u64,
+        arrival: u64,
     ) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         // A read that has begun there continues.
         let begun = self.behind.take().filter(|begun| begun.reads(offset));

@@ -156,7 +156,7 @@ impl State {
         let in_flight = self.charged.in_flight().clone();
         let mut charged = std::mem::replace(&mut self.charged, in_flight.charge(0));
         charged.set(self.written);
-        let long = Long::new(segments, (Some(charged.unsettle()), Some(in_flight.clock.clone())));
+        let long = Long::new(segments, Some(charged.unsettle()), Some(in_flight.clock.clone()));
         in_flight.unsettled.note(Arc::<Long>::downgrade(&long));
         self.whole = Some(LongReader::new(long.clone(), 0..self.written));
         Whole::Long(long)
@@ -223,7 +223,8 @@ impl State {
     pub(super) fn read_at(
         &mut self,
         name: usize,
-        (offset, arrival): (u64, u64),
+        offset: u64,
+        arrival: u64,
     ) -> Result<Bytes, BrokenBody> {
         if let Some(whole) = &self.whole {
             let bytes = whole.read_at(offset)?;

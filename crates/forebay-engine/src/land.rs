@@ -239,11 +239,13 @@ impl<L: Load> Landing<L> {
 
     async fn load(mut self, prior: Option<Arc<Entry>>) {
         let engine = self.engine.clone();
-        match engine.room_for_load(self.seat.flight().key().borrowed()).await {
-            Ok(room) => self.room = Some(room),
-            Err(error) => {
-                self.land_error(error);
-                return self.give_back(Outcome::Abandoned).await;
+        if !self.load.has_arrived() {
+            match engine.room_for_load(self.seat.flight().key().borrowed()).await {
+                Ok(room) => self.room = Some(room),
+                Err(error) => {
+                    self.land_error(error);
+                    return self.give_back(Outcome::Abandoned).await;
+                }
             }
         }
         let clock = self.engine.clock.clone();

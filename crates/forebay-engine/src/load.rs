@@ -66,6 +66,12 @@ pub trait Load: Select + Clone + 'static {
         false
     }
 
+    /// Returns `true` if the result has already arrived, so that the load sends no request. Such a
+    /// load does not wait for room among the loads: another load, which holds room, may wait for it.
+    fn has_arrived(&self) -> bool {
+        false
+    }
+
     /// Called when this load has to wait for one of another instance: it may depart late, or not
     /// at all. A door that loads many keys at once does not let the others wait for it: they may be
     /// what the other instance waits for.

@@ -76,6 +76,10 @@ impl Load for ReceivedLoad {
         })
     }
 
+    fn has_arrived(&self) -> bool {
+        true
+    }
+
     fn revive(&self, head: Bytes) -> Option<Head> {
         Answer::decode(head).map(Answer::into_head)
     }

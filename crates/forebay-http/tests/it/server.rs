@@ -181,6 +181,7 @@ impl Options {
             "write_window" => self.timeouts.write_window = time(value)?,
             "clients_max" => self.clients_max = value.parse()?,
             "memory" => self.limits = Limits { memory: size(value)?, ..self.limits },
+            "in_flight_max" => self.limits.in_flight_max = size(value)?,
             "object_max" => self.limits.object_max = size(value)?,
             _ => bail!("no such setting"),
         }

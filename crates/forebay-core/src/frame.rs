@@ -111,29 +111,35 @@ pub struct Decoded {
 #[non_exhaustive]
 pub enum FrameError {
     /// The magic bytes are missing: another program wrote these bytes.
-    #[error("not a frame")]
+    #[error("the bytes are not a serialized cache entry: their magic bytes differ")]
     NotAFrame,
     /// The format version is not the supported one.
-    #[error("frame has unsupported version {0}")]
+    #[error(
+        "the serialized entry has format version {0}, and this version of forebay reads \
+             {VERSION} only"
+    )]
     OtherVersion(u8),
     /// The end is missing: an unfinished write, or a short read.
-    #[error("frame is truncated")]
+    #[error("the serialized entry is truncated")]
     Cut,
     /// The digest does not match, or extra bytes follow the frame.
-    #[error("frame is damaged")]
+    #[error("the serialized entry is damaged: its digest does not match")]
     Damaged,
     /// The frame is complete, but has another key.
-    #[error("frame has another key")]
+    #[error("the serialized entry has another key than the requested one")]
     OtherKey,
     /// The digest matches, but the contents are invalid: the writer was not forebay.
-    #[error("frame has a valid digest and invalid contents")]
+    #[error(
+        "the serialized entry has a valid digest but invalid contents: forebay did not write \
+             it"
+    )]
     Malformed,
 }
 
 /// Error for an entry with a part that is too large for a frame. The entry is not serialized at all:
 /// without a tag, for example, a purge by that tag would miss it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("entry is too large for a frame: {0}")]
+#[error("the entry is not serialized, because it exceeds a limit of the format: {0}")]
 pub struct Oversize(&'static str);
 
 /// Serializes an entry at `now`. Durations are rounded down to the unit of their field.

@@ -78,14 +78,14 @@ impl Limits {
 #[non_exhaustive]
 pub enum OpenError {
     /// The directory is open already, in this or another process.
-    #[error("{}: in use by another process", path.display())]
+    #[error("{}: the directory of the disk tier is in use by another process", path.display())]
     InUse {
         /// Path of the directory.
         path: PathBuf,
     },
     /// The directory has a newer format version.
-    #[error("{}: format {version} of a newer forebay version; use that version, or another \
-             directory", path.display())]
+    #[error("{}: the directory of the disk tier has format {version} of a newer forebay version; \
+             use that version, or another directory", path.display())]
     Newer {
         /// Path of the directory.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum OpenError {
         version: u32,
     },
     /// The directory cannot be created, read or written.
-    #[error("{}: the directory cannot be used: {source}", path.display())]
+    #[error("{}: the directory of the disk tier cannot be used: {source}", path.display())]
     Unusable {
         /// Path of the directory.
         path: PathBuf,
@@ -111,11 +111,11 @@ pub enum OpenError {
 /// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
-    #[error("write queue is full")]
+    #[error("the write queue of the disk tier is full")]
     QueueFull,
-    #[error("read queue is full")]
+    #[error("the read queue of the disk tier is full")]
     TooManyReads,
-    #[error("writes are paused after a failed write")]
+    #[error("writes to the disk tier are paused after a failed write")]
     WriteFailed,
     #[error("the disk tier has stopped")]
     Stopped,

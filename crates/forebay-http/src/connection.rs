@@ -60,7 +60,7 @@ impl Connections {
         }
     }
 
-    /// ClientService a connection above the maximum number with 503 and closes it, without reading its
+    /// Answers a connection above the maximum number with 503 and closes it, without reading its
     /// request. The client timeouts bound the duration; the caller bounds how many such connections
     /// exist.
     pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
@@ -225,7 +225,7 @@ impl PendingUpgrade {
     }
 }
 
-/// WaitingRequest until the flag becomes `true` or its sender is dropped.
+/// Waits until the flag becomes `true` or its sender is dropped.
 pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -244,7 +244,7 @@ fn respond_to_rejected(
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REJECTED_ID | begun.wrapping_add(number));
-    tracing::debug!(%request, code = failure.code(), "{failure}");
+    tracing::debug!(%peer, %request, code = failure.code(), "client request rejected: {failure}");
     // The client's fields are invalid or missing.
     let no_headers = HeaderMap::new();
     let page = Page { request_headers: &no_headers, request, why: None, expose: false };

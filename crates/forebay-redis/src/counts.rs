@@ -227,18 +227,24 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Up { address } => write!(f, "{address} answers"),
-            Self::Failure { address, why } => write!(f, "{address}: {why}"),
+            Self::Up { address } => write!(f, "server {address} answers"),
+            Self::Failure { address, why } => write!(f, "server {address}: {why}"),
             Self::LeasesUnavailable { address, why } => {
-                write!(f, "{address}: each instance loads for itself: {why}")
+                write!(
+                    f,
+                    "server {address}: leases are suspended, so each instance loads for itself: \
+                     {why}"
+                )
             }
             Self::BusUnavailable { address, why } => {
-                write!(f, "{address}: purges of other instances are not received: {why}")
+                write!(f, "server {address}: purges of other instances are not received: {why}")
             }
             Self::TrackingUnavailable { address, why } => {
-                write!(f, "{address}: changes by other programs are not received: {why}")
+                write!(f, "server {address}: changes by other programs are not received: {why}")
             }
-            Self::LeasesAvailable { address } => write!(f, "{address}: leases are granted again"),
+            Self::LeasesAvailable { address } => {
+                write!(f, "server {address}: leases are granted again")
+            }
         }
     }
 }

@@ -115,26 +115,32 @@ impl std::fmt::Debug for SealKey {
 #[non_exhaustive]
 pub enum Undecodable {
     /// Another program wrote the value, or it is not a string.
-    #[error("not a forebay value")]
+    #[error("the Redis value was not written by forebay")]
     Foreign,
     /// The envelope has another format version.
-    #[error("format version {0} is not supported")]
+    #[error(
+        "the Redis value has format version {0}, and this version of forebay reads {VERSION} \
+             only"
+    )]
     OtherVersion(u8),
     /// The signature is wrong, missing, or cannot be verified.
-    #[error("signature is missing or invalid")]
+    #[error("the signature of the Redis value is missing, invalid or not expected")]
     Unauthentic,
     /// The claimed size exceeds the limit, or 256 times the stored bytes.
-    #[error("claimed size of {0} bytes exceeds the limit")]
+    #[error("the Redis value claims an uncompressed size of {0} bytes, above the limit")]
     Unbelievable(u64),
     /// The value is truncated, damaged, or does not decompress to its claimed size.
-    #[error("value is damaged")]
+    #[error("the Redis value is damaged")]
     Damaged,
     /// The value has no timestamp, and its remaining TTL was not read.
-    #[error("value has no timestamp")]
+    #[error("the Redis value has no timestamp, and its remaining TTL was not read")]
     Unstamped,
     /// The value has no TTL or a longer one than it was given, because another program changed it
     /// or the server's clock went back. Its age is unknown.
-    #[error("age of the value is unknown")]
+    #[error(
+        "the age of the Redis value is unknown: its TTL was changed, or the server's clock \
+             went back"
+    )]
     Ageless,
     /// The envelope is valid but the frame is not.
     #[error("{0}")]

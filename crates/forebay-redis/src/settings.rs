@@ -166,10 +166,10 @@ impl TlsSettings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// The list of servers is empty.
-    #[error("no server URL is given")]
+    #[error("no URL of a Redis server is given")]
     NoServer,
     /// A server URL is invalid. The URL is not shown, since it may contain a password.
-    #[error("server URL {number} is invalid: {why}")]
+    #[error("URL number {number} of the Redis servers is invalid: {why}")]
     Url {
         /// Number of the URL in the list, from 1.
         number: usize,
@@ -177,10 +177,13 @@ pub enum SettingsError {
         why: String,
     },
     /// The namespace is empty, too long, or contains a forbidden character.
-    #[error("namespace `{0}` is invalid: expected 1 to 64 letters, digits, `-`, `_`, `.` or `:`")]
+    #[error(
+        "Redis namespace `{0}` is invalid: expected 1 to 64 letters, digits, `-`, `_`, `.` or \
+         `:`"
+    )]
     Namespace(String),
     /// A certificate cannot be used, or TLS is not available for this address.
-    #[error("TLS of {address}: {why}")]
+    #[error("TLS to the Redis server {address} cannot be set up: {why}")]
     Tls {
         /// Address of the server, without user and password.
         address: String,
@@ -188,7 +191,7 @@ pub enum SettingsError {
         why: String,
     },
     /// A timeout is zero.
-    #[error("a timeout must be greater than zero")]
+    #[error("the read timeout and the write timeout of a Redis server must be greater than zero")]
     ZeroTimeout,
     /// `tracking` was requested for a Redis Cluster, which does not send invalidation messages for
     /// all nodes.

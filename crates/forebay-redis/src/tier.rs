@@ -241,7 +241,11 @@ impl Inner {
 
     pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
         let mut random = [0; 16];
-        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
+        self.random.fill(&mut random).map_err(|_| {
+            TierError::failed(
+                "the operating system gave no random numbers for the id of a Redis value",
+            )
+        })?;
         Ok(random)
     }
 

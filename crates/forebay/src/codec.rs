@@ -74,19 +74,21 @@ const VALUE_MAX: usize = 64 << 20;
 #[non_exhaustive]
 pub enum CodecError {
     /// The format cannot represent the value, or the bytes are not a value of the expected type.
-    #[error("value does not match its format: {0}")]
+    #[error("the value does not fit the codec's format: {0}")]
     Format(Arc<str>),
     /// The header is unknown: another program or a later version wrote the bytes.
-    #[error("bytes are not a value in a known version of the codec")]
+    #[error("the bytes are not a value that this version of the codec has encoded")]
     Unknown,
     /// The format or the compression needs the named Cargo feature, which is not enabled.
-    #[error("value needs the Cargo feature {0}, which is not enabled")]
+    #[error("the encoded value needs the Cargo feature {0} of forebay, which is not enabled")]
     NotBuiltIn(&'static str),
     /// The value needs the dictionary with this id, which this codec does not have.
-    #[error("value needs dictionary {0:08x}, which this codec does not have")]
+    #[error(
+        "the encoded value needs dictionary {0:08x}, which the codec of this cache does not have"
+    )]
     UnknownDictionary(u32),
     /// The value is larger than 64 MiB, or its length differs from the header.
-    #[error("value is larger than 64 MiB, or its length differs from its header")]
+    #[error("the encoded value is larger than 64 MiB, or its length differs from its header")]
     Size,
 }
 

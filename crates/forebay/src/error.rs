@@ -18,42 +18,45 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// The loader returned this error, and no stale value may be served. See [`Error::cause`].
-    #[error("load failed: {0}")]
+    #[error("the loader failed, and no stored value may be served instead: {0}")]
     Load(Cause),
     /// The loader panicked, or its runtime was shut down.
-    #[error("load ended without an answer: {0}")]
+    #[error("the loader panicked or was aborted: {0}")]
     Panicked(Arc<str>),
     /// No value arrived within this time, a hard timeout or the load timeout. After a hard timeout
     /// the load continues, so a later call may find its value.
-    #[error("no value within {0:?}")]
+    #[error("the call got no value within its timeout of {0:?}")]
     TimedOut(Duration),
     /// At least two loads of the key in a row failed, the last one with this error. The cache
     /// starts no load for the key for up to one second.
-    #[error("no load started because recent loads of the key failed: {0}")]
+    #[error(
+        "the cache starts no load for up to a second, because the last loads of this key failed: \
+         {0}"
+    )]
     BackingOff(Arc<Self>),
     /// A limit on loads or on waiting calls is reached, as the text says. Retry later, or raise the
     /// limit.
-    #[error("load rejected: {0}")]
+    #[error("the cache rejected the load at a limit: {0}")]
     Overloaded(&'static str),
     /// The named tier could not be read, and [`tier_errors`](crate::Builder::tier_errors) is
     /// strict: nothing was loaded.
-    #[error("tier {0}: {1}")]
+    #[error("the lower tier {0} could not be read, and `tier_errors` is strict: {1}")]
     Tier(&'static str, TierError),
     /// Nothing usable is stored, and the call has
     /// [`only_if_cached`](crate::Options::only_if_cached).
-    #[error("nothing usable is stored, and the call loads nothing (only_if_cached)")]
+    #[error("the cache has no usable value, and the call has `only_if_cached`")]
     NotCached,
-    /// The loader answered that the key has no value. Calls that return an `Option` return `None`
-    /// instead.
-    #[error("the key has no value")]
+    /// The loader answered that no value exists for the key. Calls that return an `Option` return
+    /// `None` instead.
+    #[error("the loader answered that no value exists for this key")]
     Absent,
     /// The call must load or read a lower tier, and was made outside of a tokio runtime. Only
     /// values in memory can be read without one.
-    #[error("a load needs a tokio runtime, and this call was made outside of one")]
+    #[error("the call was made outside of a tokio runtime, and a load needs one")]
     NoRuntime,
     /// The loader waits for a load that waits for it, directly or through other loads: a deadlock,
     /// and a mistake in the loaders.
-    #[error("the load would wait for itself")]
+    #[error("deadlock between loaders: this load would wait for itself")]
     Circular,
     /// An error with its key, from a cache with
     /// [`keys_in_errors`](crate::Builder::keys_in_errors).

@@ -232,7 +232,7 @@ async fn a_bypassed_tier_is_logged_once_and_its_recovery_once() -> anyhow::Resul
     let opened = cache.wait_stderr("tier bypassed after repeated failures").await?;
     assert!(opened.contains("tier=\"redis\"") && opened.contains(&address), "{opened}");
     redis.thaw().await?;
-    let closed = cache.wait_stderr("tier answers again and is in use").await?;
+    let closed = cache.wait_stderr("tier answers again and is used").await?;
     assert!(closed.contains("tier=\"redis\"") && closed.contains(&address), "{closed}");
     let told = cache.stderr();
     for part in [&opened, &closed] {

@@ -93,7 +93,7 @@ impl ExpiredTimeout {
 
 impl fmt::Display for ExpiredTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the client was too slow: {}", self.label())
+        write!(f, "a timeout of the client connection expired: {}", self.label())
     }
 }
 

@@ -43,9 +43,9 @@ impl<V: AsRef<[u8]> + From<Vec<u8>>> Format<V> for Raw {
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         match id {
             RAW => Ok(bytes.to_vec().into()),
-            MESSAGE_PACK | JSON | POSTCARD => {
-                Err(CodecError::format("expected raw bytes, got a serde format"))
-            }
+            MESSAGE_PACK | JSON | POSTCARD => Err(CodecError::format(
+                "the codec expects raw bytes, and the value has a serde format",
+            )),
             _ => Err(CodecError::Unknown),
         }
     }
@@ -123,11 +123,13 @@ fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         #[cfg(feature = "serde-postcard")]
         POSTCARD => match postcard::take_from_bytes(bytes).map_err(CodecError::format)? {
             (value, []) => Ok(value),
-            _ => Err(CodecError::format("bytes follow the value")),
+            _ => Err(CodecError::format("extra bytes follow the encoded value")),
         },
         #[cfg(not(feature = "serde-postcard"))]
         POSTCARD => Err(CodecError::NotBuiltIn("serde-postcard")),
-        RAW => Err(CodecError::format("expected a serde format, got raw bytes")),
+        RAW => {
+            Err(CodecError::format("the codec expects a serde format, and the value is raw bytes"))
+        }
         _ => Err(CodecError::Unknown),
     }
 }

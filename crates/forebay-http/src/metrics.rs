@@ -132,7 +132,7 @@ pub(crate) struct CountedResponse<'a> {
 }
 
 impl Metrics {
-    /// Creates all metrics with the value zero.
+    /// Creates the metrics, all with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let seconds = || Histogram::new(SECONDS);
@@ -385,8 +385,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of live instances, and the time since it was last certain that no purge was
-    /// missed; `None` if never.
+    /// Sets the number of live instances that share a tier, and the time since this one last
+    /// confirmed that it had missed no purge; `None` if never.
     pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
         self.cluster.sharing(instances, lag);
     }

@@ -123,7 +123,7 @@ enum CacheLookup {
 }
 
 impl Service {
-    /// Creates a service of these sites.
+    /// Creates a service that answers the requests of these sites with this engine.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
@@ -154,13 +154,13 @@ impl Service {
         reloaded
     }
 
-    /// Returns the engine.
+    /// Returns the cache engine of the service.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Returns the counters.
+    /// Returns the metrics of the service.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics

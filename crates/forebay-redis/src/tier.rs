@@ -112,13 +112,14 @@ impl Redis {
         })))
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the tier.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
     }
 
-    /// Returns the state of the bus; `None` if only entries are shared.
+    /// Returns the state of the bus that carries purges between instances; `None` if only entries
+    /// are shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
         let BusClient { progress, .. } = &self.0.sharing.as_ref()?.bus;

@@ -76,7 +76,7 @@ pub enum CodecError {
     /// The format cannot represent the value, or the bytes are not a value of the expected type.
     #[error("the value does not fit the codec's format: {0}")]
     Format(Arc<str>),
-    /// The header is unknown: another program or a later version wrote the bytes.
+    /// The header is not one of this codec: another program or a later version wrote the bytes.
     #[error("the bytes are not a value that this version of the codec has encoded")]
     Unknown,
     /// The format or the compression needs the named Cargo feature, which is not enabled.
@@ -139,15 +139,15 @@ impl<F> Codec<F> {
         self
     }
 
-    /// Minimum length, in bytes, of a value that is compressed. Default: 1 KiB, and 64 bytes with a
-    /// dictionary.
+    /// Sets the minimum length, in bytes, of an encoded value that is compressed. Default: 1 KiB,
+    /// and 64 bytes with a dictionary.
     pub const fn threshold(mut self, bytes: usize) -> Self {
         self.settings.threshold = Some(bytes);
         self
     }
 
-    /// Compresses with zstd and this dictionary, in place of another compression, and decodes
-    /// values that were compressed with it.
+    /// Compresses values with zstd and this dictionary, in place of another compression, and
+    /// decodes values that were compressed with it.
     #[cfg(feature = "compression-dictionary")]
     pub fn dictionary(mut self, dictionary: &Dictionary) -> Self {
         self.settings.dictionaries.write_with(dictionary);
@@ -184,7 +184,7 @@ impl<F> Codec<F> {
         Dictionary::train(&sample, bytes_max)
     }
 
-    /// Encodes a value.
+    /// Encodes a value as header, format and compression of this codec.
     ///
     /// # Errors
     /// The format cannot represent the value, or the encoded value is larger than 64 MiB.

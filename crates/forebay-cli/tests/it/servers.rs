@@ -337,7 +337,7 @@ async fn an_untrusted_certificate_is_logged_with_its_server() -> anyhow::Result<
     };
     wait_ready(&serve("right.pem")?.serve().await?).await?;
     let wrong = serve("wrong.pem")?.serve().await?;
-    let told = wrong.wait_stderr(&format!("Redis: {url}: ")).await?;
+    let told = wrong.wait_stderr(&format!("Redis: server {url}: ")).await?;
     assert!(told.contains("WARN") && told.to_lowercase().contains("certificate"), "{told}");
     for number in 0..ENOUGH {
         assert_eq!(get(&wrong, &format!("/{number}")).await?.status, 200);

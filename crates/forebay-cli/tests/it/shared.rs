@@ -226,7 +226,7 @@ async fn a_killed_redis_is_used_again_after_its_restart() -> anyhow::Result<()> 
 async fn a_redis_that_is_unreachable_at_the_start_is_a_warning() -> anyhow::Result<()> {
     let (address, origin) = (nowhere()?, fresh_origin().await?);
     let cache = serve(&origin, &format!("redis://{address}")).await?;
-    let said = cache.wait_stderr(&format!("Redis: redis://{address}: ")).await?;
+    let said = cache.wait_stderr(&format!("Redis: server redis://{address}: ")).await?;
     assert!(said.contains("WARN"), "{said}");
     miss(&cache, "/hot").await?;
     endures(&cache, &origin).await?;

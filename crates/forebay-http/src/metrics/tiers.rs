@@ -17,13 +17,13 @@ use super::{SECONDS, TierLabel};
 /// Metric that a lower tier counts itself. Each has its own label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierCounter {
-    /// Values that were read and rejected, by reason.
+    /// Number of values that were read and rejected, by reason.
     Rejected,
-    /// Writes of entries, by result.
+    /// Number of writes of entries, by result.
     Writes,
-    /// Failed operations, by reason.
+    /// Number of failed operations, by reason.
     Errors,
-    /// Bytes of values, by direction (read or written).
+    /// Number of bytes of values, by direction (read or written).
     Bytes,
 }
 

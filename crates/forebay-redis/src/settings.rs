@@ -303,7 +303,7 @@ mod tests {
         for url in ["http://hidden@host", "", "redis://", "redis://:hidden@host/x", "hidden"] {
             let error = servers(&["redis://ok".to_owned(), url.to_owned()], None).unwrap_err();
             let said = error.to_string();
-            assert!(said.starts_with("server URL 2"), "{said}");
+            assert!(said.starts_with("URL number 2"), "{said}");
             assert!(!said.contains("hidden"), "{said}");
         }
         assert_eq!(servers(&[], None).unwrap_err(), SettingsError::NoServer);

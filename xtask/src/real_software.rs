@@ -12,7 +12,7 @@ use crate::{needs, process, workspace};
 
 const FILES: [&str; 5] = ["package.json", "package-lock.json", "app.py", "lib.mjs", "run.mjs"];
 
-/// How long npm may take for about ninety small packages over a slow line.
+/// Maximum time for npm to install about ninety small packages over a slow connection.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
 
 /// Runs all cases, or those that are named.

@@ -195,7 +195,10 @@ async fn wrong_password_is_reported_once_without_it() {
     let said = fixture.notices.all();
     assert!(said.len() == 1 && !said[0].contains("wrong@"), "{said:?}");
     assert!(said[0].starts_with(&format!("server {}", server.url())), "{said:?}");
-    assert_eq!(fixture.tier.endpoints()[0].error.as_deref(), said[0].split_once(&format!("{}: ", server.url())).map(|s| s.1));
+    assert_eq!(
+        fixture.tier.endpoints()[0].error.as_deref(),
+        said[0].split_once(&format!("{}: ", server.url())).map(|s| s.1)
+    );
 }
 
 #[tokio::test]

@@ -107,10 +107,9 @@ async fn crowds(crowd: Crowd, rounds: usize, table: &mut Table) -> anyhow::Resul
     Ok(())
 }
 
-/// Measures the delay between the acknowledged write of the leader and the response to a follower,
-/// by the
-/// one clock of the machine: that is what is promised. It holds from the leader's own caller on,
-/// too, who waits for no fill.
+/// Measures the delay between the acknowledged write of the leader and the response to a follower.
+/// Its bound also holds from the response to the leader's own caller, who does not wait for the
+/// write.
 async fn followers(rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let peers = peers(2, &redis).await?;

@@ -173,6 +173,12 @@ impl Metrics {
     }
 
     fn register(&mut self) {
+        self.register_requests();
+        self.register_waits();
+        self.register_storage();
+    }
+
+    fn register_requests(&mut self) {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
         let registry = &mut self.registry;
         registry.register("build", "Version and commit of the running binary", Info::new(build));
@@ -214,6 +220,10 @@ impl Metrics {
             "Seconds for which served stale responses had been stale",
             self.staleness.clone(),
         );
+    }
+
+    fn register_waits(&mut self) {
+        let registry = &mut self.registry;
         registry.register(
             "in_flight",
             "Requests that are waiting for the origin of their site",
@@ -246,6 +256,10 @@ impl Metrics {
             "Requests and connections rejected, by the limit or framing rule that they violated",
             self.refused.clone(),
         );
+    }
+
+    fn register_storage(&mut self) {
+        let registry = &mut self.registry;
         registry.register(
             "tier_bytes",
             "Bytes stored in a tier (memory, disk)",

@@ -298,9 +298,13 @@ pub(crate) fn test() -> Result<()> {
 /// Runs one long search.
 pub(crate) fn soak(soak: &Soak) -> Result<()> {
     let found = SOAKS.iter().find(|(name, _)| *name == soak.name);
-    let Some((_, step)) = found else { bail!("no soak `{}`", soak.name) };
+    let Some((_, step)) = found else { bail!("there is no soak named `{}`", soak.name) };
     let takes_minutes = step.environment.iter().any(|(name, _)| *name == MINUTES);
-    ensure!(soak.minutes.is_none() || takes_minutes, "`{}` takes no minutes", soak.name);
+    ensure!(
+        soak.minutes.is_none() || takes_minutes,
+        "the soak `{}` takes no number of minutes",
+        soak.name
+    );
     let mut command = command(step);
     command.envs(soak.minutes.map(|minutes| (MINUTES, minutes.to_string())));
     let mut passed = 0;
@@ -308,7 +312,7 @@ pub(crate) fn soak(soak: &Soak) -> Result<()> {
         println!("{line}");
         passed += passed_in(line);
     })?;
-    ensure!(status.success() && passed > 0, "the soak `{}` is red", soak.name);
+    ensure!(status.success() && passed > 0, "the soak `{}` failed, or ran no test", soak.name);
     Ok(())
 }
 

@@ -65,10 +65,11 @@ pub(crate) fn run(words: &str) -> Result<()> {
 fn read() -> Result<Vec<(Mutation, Test)>> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(workspace::root().join(name));
-        text.with_context(|| format!("read {name}"))
+        text.with_context(|| format!("cannot read {name}"))
     };
     let page = read(PAGE)?;
-    let list: List = toml::from_str(&read(LIST)?).with_context(|| format!("parse {LIST}"))?;
+    let list: List =
+        toml::from_str(&read(LIST)?).with_context(|| format!("cannot parse {LIST}"))?;
     let with_test = |mutation: Mutation| {
         let test = test_of(&page, &mutation.rule);
         let test =
@@ -115,8 +116,8 @@ impl Copy {
 
     fn catches(&self, mutation: &Mutation, test: &Test) -> Result<bool> {
         let file = self.folder.path().join(&mutation.file);
-        let source = std::fs::read_to_string(&file).context("read a source file")?;
-        std::fs::write(&file, mutation.applied(&source)?).context("write a source file")?;
+        let source = std::fs::read_to_string(&file).context("cannot read a source file")?;
+        std::fs::write(&file, mutation.applied(&source)?).context("cannot write a source file")?;
         let passes = self.passes(test).with_context(|| mutation.rule.clone());
         std::fs::write(&file, source).context("restore a source file")?;
         Ok(!passes?)

@@ -20,7 +20,7 @@ pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result
     let (mut child, reader) = spawn_merged(command)?;
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).context("read the output")? > 0 {
+    while reader.read_until(b'\n', &mut line).context("cannot read the output")? > 0 {
         each(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
         line.clear();
     }
@@ -52,7 +52,7 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Captured
         signal(&format!("-{}", child.id()), "KILL");
     }
     let read = received.or_else(|_| receiver.recv_timeout(STOP_WAIT));
-    let bytes = read.context("the output did not end")?.context("read the output")?;
+    let bytes = read.context("the output did not end")?.context("cannot read the output")?;
     let status = child.wait().context("wait for the command")?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(Captured { status: in_time.then_some(status), text })
@@ -94,13 +94,13 @@ pub(crate) fn poll<T>(
 
 fn spawn_merged(command: &mut Command) -> Result<(Child, PipeReader)> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
-    let copy = writer.try_clone().context("copy a pipe")?;
+    let copy = writer.try_clone().context("cannot copy a pipe")?;
     command.stdin(Stdio::null()).stdout(copy).stderr(writer);
     let started = command.spawn();
     // The command holds copies of the write end; while they exist the reader sees no end of file.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let program = command.get_program().to_string_lossy().into_owned();
-    Ok((started.with_context(|| format!("start `{program}`"))?, reader))
+    Ok((started.with_context(|| format!("cannot start `{program}`"))?, reader))
 }
 
 /// Sends a signal to a pid or, with a leading `-`, to a process group.

@@ -109,7 +109,7 @@ pub(crate) fn run() -> Result<()> {
 fn files() -> Result<Vec<(String, String)>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
-    let output = git.current_dir(workspace::root()).output().context("start git")?;
+    let output = git.current_dir(workspace::root()).output().context("cannot start git")?;
     let paths: BTreeSet<String> =
         String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect();
     let read = |path: String| {

@@ -37,8 +37,8 @@ pub(crate) fn run_cargo(arguments: &[&str]) -> Result<String> {
 /// Output of `cargo metadata` for the members of the workspace.
 pub(crate) fn metadata() -> Result<Value> {
     let output = cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output();
-    let output = output.context("start cargo metadata")?;
-    serde_json::from_slice(&output.stdout).context("read the output of cargo metadata")
+    let output = output.context("cannot start cargo metadata")?;
+    serde_json::from_slice(&output.stdout).context("cannot read the output of cargo metadata")
 }
 
 /// Folder that cargo builds into.

@@ -101,7 +101,7 @@ impl Admin {
                 accepted = self.listener.accept() => accepted,
                 _ = stopping.wait_for(|stop| *stop) => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -116,7 +116,7 @@ impl Admin {
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
                 if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
-                    tracing::debug!(%error, "admin connection ended");
+                    tracing::debug!(%peer, %error, "admin connection ended with an error");
                 }
                 drop(permit);
             });
@@ -148,9 +148,15 @@ impl AdminHandler {
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
-                problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not support that method.")
+                problem(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "The admin listener does not support this method for this path.",
+                )
             }
-            _ => problem(StatusCode::NOT_FOUND, "No such page. GET / is the dashboard."),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                "The admin listener has no such path. GET / is the dashboard.",
+            ),
         }
     }
 

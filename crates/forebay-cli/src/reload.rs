@@ -94,7 +94,9 @@ impl Reload {
         };
         // Without the lock, an older read of the file could take effect after a newer one.
         let Some(_lock) = self.lock.try_lock_for(LOCK_WAIT_MAX) else {
-            return Err(vec!["another reload has not ended yet; try again".to_owned()]);
+            return Err(vec![
+                "another reload is still running after 10 s; try again later".to_owned(),
+            ]);
         };
         let config = ResolvedConfig::load(Some(file), &self.source.overrides);
         let config = config.map_err(|problems| problems.lines().collect::<Vec<_>>())?;
@@ -128,7 +130,10 @@ impl ReloadOutcome {
         );
         if !self.needs_restart.is_empty() {
             let options = self.needs_restart.join(", ");
-            tracing::warn!("changed options that take effect only after a restart: {options}");
+            tracing::warn!(
+                "configuration reloaded, but these changed options take effect only after a \
+                 restart: {options}"
+            );
         }
     }
 }

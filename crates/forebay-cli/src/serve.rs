@@ -84,13 +84,16 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     // An open listener would accept connections that are never served; a closed one refuses them.
     drop(running.listeners);
     stop.send_replace(true);
-    tracing::info!("stopping: no new connections, requests in progress are completed");
+    tracing::info!(
+        "stopping on a signal: no new client connections are accepted, requests in progress are \
+         completed"
+    );
     let workers = running.workers;
     let drained = tokio::task::spawn_blocking(move || workers.join());
     tokio::select! {
         _ = drained => {}
         () = signals.stop() => {
-            tracing::warn!("second stop signal: requests in progress are not completed");
+            tracing::warn!("second stop signal: exiting at once, requests in progress are aborted");
         }
     }
     let closing = async |disk: Arc<Disk>| {
@@ -100,7 +103,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     if let Some(disk) = running.disk
         && tokio::time::timeout(DISK_CLOSE_MAX, closing(disk)).await.is_err()
     {
-        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not close in time: exiting anyway");
+        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not write all accepted entries \
+                                                 before the exit: the others are lost");
     }
     Ok(0)
 }

@@ -60,7 +60,7 @@ impl Workers {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .context("a worker runtime cannot be started")?;
+                .context("the runtime of a thread that serves connections cannot be started")?;
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
@@ -68,7 +68,7 @@ impl Workers {
                     // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
                 })
-                .context("a worker thread cannot be started")?;
+                .context("a thread that serves connections cannot be started")?;
             workers.queues.push(queue);
             workers.threads.push(thread);
         }
@@ -93,7 +93,10 @@ impl Workers {
         drop(self.queues);
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
+                tracing::error!(
+                    "a thread that serves client connections panicked; its connections are \
+                     closed"
+                );
             }
         }
     }
@@ -122,9 +125,9 @@ async fn serve(
     let drain = async { while serving.join_next().await.is_some() {} };
     if timeout_at(deadline, drain).await.is_err() {
         tracing::warn!(
-            open = serving.len(),
+            connections = serving.len(),
             limit = ?DRAIN_MAX,
-            "drain time limit reached: open responses and tunnels are cut"
+            "time limit of the stop reached: client connections that are still open are cut"
         );
     }
     // Loads and origin connections live on the thread that started them and serve clients of other
@@ -132,7 +135,10 @@ async fn serve(
     let _ = timeout_at(deadline, drained.wait()).await;
     if timeout_at(deadline, wait_for_writes(&connections)).await.is_err() {
         let cut = connections.service.engine().traffic().writes;
-        tracing::warn!(writes = cut, "drain time limit reached: pending tier writes are dropped");
+        tracing::warn!(
+            writes = cut,
+            "time limit of the stop reached: pending writes to lower tiers are dropped"
+        );
     }
 }
 
@@ -148,7 +154,8 @@ async fn serve_one(accepted: Accepted, connections: Connections) {
     let Accepted { stream, peer, permit } = accepted;
     match tokio::net::TcpStream::from_std(stream) {
         Ok(stream) => connections.serve(stream, peer).await,
-        Err(error) => tracing::warn!(%peer, %error, "connection dropped: it cannot be registered"),
+        Err(error) => tracing::warn!(%peer, %error, "client connection closed unanswered: the \
+                                                     runtime cannot register its socket"),
     }
     drop(permit);
 }

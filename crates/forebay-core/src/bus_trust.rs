@@ -34,7 +34,8 @@ const STEPS_MAX: usize = 32;
 /// gap that it replaces.
 const GAPS_MAX: usize = 8;
 
-/// Handling of unverified entries while the bus is disconnected.
+/// Handling of unverified entries (those that a missed purge may have invalidated) while the bus is
+/// disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenBlind {
     /// An unverified entry is not served before it is revalidated.
@@ -62,7 +63,8 @@ impl WhenBlind {
     }
 }
 
-/// Record of the entries that are unverified.
+/// Record of the entries that are unverified, because a purge by another instance may have been
+/// missed.
 #[derive(Clone, Debug)]
 pub struct BusTrust {
     when_blind: WhenBlind,
@@ -96,14 +98,14 @@ impl BusTrust {
         Self { when_blind, gaps: VecDeque::new(), blind: None }
     }
 
-    /// Returns true while the bus is disconnected.
+    /// Returns true while the bus, which carries purges between instances, is disconnected.
     #[must_use]
     pub const fn is_blind(&self) -> bool {
         self.blind.is_some()
     }
 
-    /// Records that messages may have been missed: entries loaded before this position are
-    /// unverified.
+    /// Records that messages of the bus may have been missed: entries loaded before this position
+    /// are unverified.
     pub fn gap(&mut self, position: Position, now: Timestamp) {
         let began = self.blind.as_ref().map_or(now, |blind| blind.since);
         let mut due = began.plus(self.when_blind.patience());

@@ -72,7 +72,7 @@ impl Why {
         Self::Elsewhere,
     ];
 
-    /// Stable code for `Cache-Status`, logs and metrics.
+    /// Returns the stable code of the reason, for `Cache-Status`, logs and metrics.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

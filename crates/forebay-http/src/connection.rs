@@ -24,7 +24,7 @@ use crate::response_body::ResponseBody;
 use crate::service::Service;
 use crate::tunnel::{Tunnel, TunnelEnd};
 
-/// Settings and state shared by all connections of a listener.
+/// Settings and state shared by all client connections of a listener.
 #[derive(Clone)]
 pub struct Connections {
     /// Service that answers the requests.
@@ -33,14 +33,14 @@ pub struct Connections {
     pub timeouts: ClientTimeouts,
     /// Counters of rejections and timeouts.
     pub counters: Arc<GuardCounters>,
-    /// Becomes `true` when the connections must end.
+    /// Flag that becomes `true` when the connections must end.
     pub stop: watch::Receiver<bool>,
 }
 
 impl Connections {
-    /// Serves a connection until the client disconnects, is rejected, or `stop` becomes `true` and
-    /// the current request is answered. If the connection became a tunnel, it continues until the
-    /// tunnel ends or this future is dropped.
+    /// Serves a client connection until the client disconnects, is rejected, or `stop` becomes
+    /// `true` and the current request is answered. If the connection became a tunnel, it continues
+    /// until the tunnel ends or this future is dropped.
     pub async fn serve<S>(mut self, stream: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -60,9 +60,9 @@ impl Connections {
         }
     }
 
-    /// ClientService a connection above the maximum number with 503 and closes it, without reading its
-    /// request. The client timeouts bound the duration; the caller bounds how many such connections
-    /// exist.
+    /// Answers a client connection above the maximum number with 503 and closes it, without reading
+    /// its request. The client timeouts bound the duration; the caller bounds how many such
+    /// connections exist.
     pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -225,7 +225,7 @@ impl PendingUpgrade {
     }
 }
 
-/// WaitingRequest until the flag becomes `true` or its sender is dropped.
+/// Waits until the stop flag becomes `true` or its sender is dropped.
 pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -244,7 +244,7 @@ fn respond_to_rejected(
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REJECTED_ID | begun.wrapping_add(number));
-    tracing::debug!(%request, code = failure.code(), "{failure}");
+    tracing::debug!(%peer, %request, code = failure.code(), "client request rejected: {failure}");
     // The client's fields are invalid or missing.
     let no_headers = HeaderMap::new();
     let page = Page { request_headers: &no_headers, request, why: None, expose: false };

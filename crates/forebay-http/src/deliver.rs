@@ -19,10 +19,10 @@ use crate::response_body::ResponseBody;
 use ranged::Prepared;
 pub(crate) use ranged::length as announced;
 
-/// Method and fields of the request that is answered.
+/// Method and header fields of the request that is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
-    /// GET or HEAD.
+    /// Method of the request: GET or HEAD.
     pub method: &'a Method,
     /// Header fields of the request.
     pub headers: &'a HeaderMap,

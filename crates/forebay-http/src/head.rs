@@ -20,9 +20,9 @@ const ADDED_FIELDS: usize = 2;
 /// Status and header fields of a stored response, decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Status code.
+    /// Status code of the stored response.
     pub status: StatusCode,
-    /// End-to-end fields.
+    /// End-to-end header fields of the stored response.
     pub headers: HeaderMap,
 }
 

@@ -11,7 +11,7 @@ use http::uri::Authority;
 
 use crate::site::{Site, SiteSettings};
 
-/// Scheme of this service.
+/// Scheme of the URLs that the cache serves.
 pub const SCHEME: &str = "http";
 
 /// Default port of the scheme.
@@ -56,7 +56,7 @@ fn without_default_port(text: &str) -> &str {
     text.strip_suffix(':').unwrap_or(text)
 }
 
-/// Returns the primary key of a target at a site.
+/// Returns the primary key, shared by all variants, of a target at a site.
 #[must_use]
 pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
     let mut key = KeyBuf::new(&site.settings.id);

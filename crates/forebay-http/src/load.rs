@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, WallTime};
+use forebay_core::{Demand, Key, WallTime, may_fall_back};
 use forebay_engine::{
     Ask, Clock, Coalesce, Company, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Look,
     Obtained, Select, TierErrors, Watch,
@@ -32,7 +32,7 @@ use crate::key::SCHEME;
 use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::partial::{self, Partial};
 use crate::request_guard::Interims;
-use crate::service::credentials;
+use crate::service::{credentials, logged_path};
 use crate::site::Site;
 
 pub(crate) use by_body::ByBodyLoad;
@@ -204,7 +204,14 @@ fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 impl Load for HttpLoad {
     /// Runs all exchanges of the load within one `fetch_timeout`.
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
+        let method = match self.0.fetch_mode {
+            FetchMode::Head => &Method::HEAD,
+            FetchMode::Whole | FetchMode::AsRequested => &Method::GET,
+        };
+        let request = &self.0.request;
+        let loaded = request.with_timeout(self.0.load(prior.as_deref(), company)).await;
+        request.log_failure(method, prior.as_deref(), &loaded);
+        loaded
     }
 
     fn has_own(&self) -> bool {
@@ -341,7 +348,9 @@ impl LoadState {
                 return self.judge(received, prior);
             }
         }
-        Err(LoadError::origin("the origin answered 304 to an unconditional request"))
+        Err(LoadError::origin(
+            "the origin answered 304 (not modified) twice to a request without conditions",
+        ))
     }
 
     /// Requests the response under the client's range and conditions, because a private response is
@@ -393,6 +402,37 @@ impl ClientRequest {
         let patience = self.site.settings.fetch_timeout;
         let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+    }
+
+    /// Logs a failed load whose stored response may be served stale instead. Other failures are
+    /// logged with the error response that the client gets.
+    fn log_failure(
+        &self,
+        method: &Method,
+        prior: Option<&Entry>,
+        loaded: &Result<Loaded, LoadError>,
+    ) {
+        let (Some(prior), Err(error) | Ok(Loaded::Failed { error, .. })) = (prior, loaded) else {
+            return;
+        };
+        let (now, settings) = (self.clock.now(), &self.site.settings);
+        let failure = error.trouble(&settings.demand);
+        let is_refreshed_in_background = prior.meta.is_fresh(now)
+            || prior.meta.staleness(now) <= prior.meta.lifetime().stale_while_revalidate;
+        if !is_refreshed_in_background && !may_fall_back(&prior.meta, failure, now) {
+            return;
+        }
+        let Some(suppressed) = self.site.warnings.admit(now) else { return };
+        tracing::warn!(
+            site = &*settings.id,
+            %method,
+            host = &*self.authority,
+            path = logged_path(self.target.as_str()),
+            code = error.code(),
+            cause = %error,
+            suppressed,
+            "origin fetch failed: clients get the stored response"
+        );
     }
 
     /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the

@@ -132,7 +132,7 @@ pub(crate) struct CountedResponse<'a> {
 }
 
 impl Metrics {
-    /// Creates all metrics with the value zero.
+    /// Creates the metrics, all with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let seconds = || Histogram::new(SECONDS);
@@ -173,58 +173,103 @@ impl Metrics {
     }
 
     fn register(&mut self) {
+        self.register_requests();
+        self.register_waits();
+        self.register_storage();
+    }
+
+    fn register_requests(&mut self) {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
         let registry = &mut self.registry;
         registry.register("build", "Version and commit of the running binary", Info::new(build));
-        registry.register("requests", "Requests answered, by result", self.requests.clone());
+        registry.register(
+            "requests",
+            "Requests answered, by site, method, status code and cache result",
+            self.requests.clone(),
+        );
         registry.register(
             "request_seconds",
-            "Seconds from the request head to the response head; one hit in 64 is measured",
+            "Seconds from the receipt of a request head to its response head, by cache result; \
+             one hit in 64 is measured",
             self.request_seconds.clone(),
         );
-        registry.register("lookups", "Tier lookups, by result", self.lookups.clone());
+        registry.register(
+            "lookups",
+            "Lookups in storage tiers (memory, disk, Redis), by tier and result",
+            self.lookups.clone(),
+        );
         registry.register(
             "misses",
-            "Requests that were not fresh hits, by reason",
+            "Requests that were not answered with a fresh stored response, by reason",
             self.misses.clone(),
         );
         registry.register("loads", "Origin fetches, by result", self.loads.clone());
         registry.register(
             "load_seconds",
-            "Seconds from the start of a load to the head of the origin's response",
+            "Seconds from the start of an origin fetch to the head of the origin's response",
             self.load_seconds.clone(),
         );
         registry.register(
             "loads_avoided",
-            "Requests answered without a load of their own, by what avoided it",
+            "Requests answered without an origin fetch of their own, by the mechanism that \
+             avoided it",
             self.loads_avoided.clone(),
         );
         registry.register(
             "served_staleness_seconds",
-            "Staleness of served stale responses, in seconds",
+            "Seconds for which served stale responses had been stale",
             self.staleness.clone(),
         );
-        registry.register("in_flight", "Requests waiting for an origin", self.in_flight.clone());
-        registry.register("tunnels", "Open tunnels", self.tunnels.clone());
-        registry.register("bodies", "Bodies that were not stored, by reason", self.bodies.clone());
+    }
+
+    fn register_waits(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "in_flight",
+            "Requests that are waiting for the origin of their site",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "tunnels",
+            "Open tunnels: connections upgraded to another protocol, such as WebSocket",
+            self.tunnels.clone(),
+        );
+        registry.register(
+            "bodies",
+            "Response bodies not stored and background refreshes not started, by reason",
+            self.bodies.clone(),
+        );
         registry.register(
             "admissions",
-            "Loads that waited for space for their body or were refused, and bodies released for it",
+            "Origin fetches that waited for memory for their body or were refused it, and bodies \
+             of idle readers released for that, by result",
             self.admissions.clone(),
         );
         registry.register(
             "invalidations",
-            "Purges carried out, by kind",
+            "Purges carried out, by kind of target (key, tag, prefix, site, all)",
             self.invalidations.clone(),
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Requests and connections rejected by a limit, by limit",
+            "Requests and connections rejected, by the limit or framing rule that they violated",
             self.refused.clone(),
         );
-        registry.register("tier_bytes", "Bytes stored in a tier", self.tier_bytes.clone());
-        registry.register("tier_entries", "Entries stored in a tier", self.tier_entries.clone());
+    }
+
+    fn register_storage(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "tier_bytes",
+            "Bytes stored in a tier (memory, disk)",
+            self.tier_bytes.clone(),
+        );
+        registry.register(
+            "tier_entries",
+            "Entries stored in a tier (memory, disk)",
+            self.tier_entries.clone(),
+        );
         registry.register(
             "evictions",
             "Entries removed from a tier before they expired, by reason",
@@ -232,10 +277,11 @@ impl Metrics {
         );
         registry.register(
             "in_flight_bytes",
-            "Bytes of bodies in flight from an origin",
+            "Bytes of response bodies in transfer that are not stored, and of evicted bodies that \
+             clients still read",
             self.in_flight_bytes.clone(),
         );
-        registry.register("flights", "Loads in progress", self.flights.clone());
+        registry.register("flights", "Origin fetches in progress", self.flights.clone());
         self.lower.register(registry);
         self.cluster.register(registry);
     }
@@ -353,8 +399,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of live instances, and the time since it was last certain that no purge was
-    /// missed; `None` if never.
+    /// Sets the number of live instances that share a tier, and the time since this one last
+    /// confirmed that it had missed no purge; `None` if never.
     pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
         self.cluster.sharing(instances, lag);
     }

@@ -79,11 +79,15 @@ pub(crate) struct LoggedRequest<'a> {
 /// Maximum length of a path in a warning, in bytes.
 const LOGGED_PATH_MAX: usize = 2 << 10;
 
+/// Returns the path of a request target, cut after [`LOGGED_PATH_MAX`] bytes.
+pub(crate) fn logged_path(target: &str) -> &str {
+    let path = target.split('?').next().unwrap_or_default();
+    &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
+}
+
 impl<'a> LoggedRequest<'a> {
-    /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
-        let path = self.target.split('?').next().unwrap_or_default();
-        &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
+        logged_path(self.target)
     }
 }
 
@@ -119,7 +123,7 @@ enum CacheLookup {
 }
 
 impl Service {
-    /// Creates a service of these sites.
+    /// Creates a service that answers the requests of these sites with this engine.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
@@ -150,13 +154,13 @@ impl Service {
         reloaded
     }
 
-    /// Returns the engine.
+    /// Returns the cache engine of the service.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Returns the counters.
+    /// Returns the metrics of the service.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
@@ -364,7 +368,15 @@ impl Service {
     /// Creates the response to a request that matches no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
         let id = self.request_id();
-        tracing::debug!(request = %id, code = failure.code(), "{failure}");
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        tracing::debug!(
+            method = %parts.method,
+            host,
+            target = %parts.uri,
+            request = %id,
+            code = failure.code(),
+            "client request rejected: {failure}"
+        );
         let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
         let response = failure::respond(failure, page);
         let answered = CountedResponse {

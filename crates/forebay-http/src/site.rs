@@ -19,21 +19,23 @@ use crate::warnings::Warnings;
 /// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteSettings {
-    /// Name of the site in keys, metrics and purges.
+    /// Name of the site in keys, metrics, logs and purges.
     pub id: Box<str>,
-    /// Hosts of the site; empty means every host.
+    /// Hosts that the site answers for; empty means every host.
     pub hosts: Vec<HostPattern>,
-    /// Path prefix of the site, without a slash at its end; removed before a request is forwarded.
+    /// Path prefix that the site answers for, without a slash at its end; it is removed before a
+    /// request is forwarded.
     pub prefix: Option<Box<str>>,
     /// Origin server of the site.
     pub origin: OriginSettings,
     /// Maximum time for the origin's response head, and for each further piece of its body.
     pub fetch_timeout: Duration,
-    /// Rules for storing responses.
+    /// Rules for storing the responses of the site.
     pub rules: Rules,
     /// Maximum number of stored variants of one URL.
     pub variants_max: usize,
-    /// Demands of a request that states none.
+    /// Requirements of a request that states none: early refresh, soft timeout, staleness while the
+    /// origin is unreachable.
     pub demand: Demand,
     /// Query parameters removed from the key and from the forwarded request; a `*` at the end
     /// matches any suffix.
@@ -42,13 +44,13 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// Maximum time to wait for a load of another instance.
+    /// Maximum time to wait for a fetch of another instance.
     pub lease_wait_max: Duration,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
-    /// Handling of a lower tier that cannot be read.
+    /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
     pub tier_errors: TierErrors,
-    /// Features that are off by default.
+    /// Features of the site that are off by default.
     pub opt_ins: OptIns,
 }
 
@@ -77,7 +79,7 @@ impl SiteSettings {
     }
 }
 
-/// Features that not every origin supports. All are off by default.
+/// Features of a site that not every origin supports. All are off by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptIns {
     /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
@@ -94,15 +96,15 @@ pub struct OptIns {
 pub struct OriginSettings {
     /// Host and port to connect to. A request cannot change it.
     pub authority: Authority,
-    /// Value of `Host` for the origin; `None` forwards the client's.
+    /// Value of `Host` in requests to the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
     /// Maximum number of concurrent requests to the origin.
     pub connections_max: usize,
-    /// Maximum time for which an idle connection is kept.
+    /// Maximum time for which an idle connection to the origin is kept.
     pub keep_alive: Duration,
-    /// Maximum number of fields in the head of one response.
+    /// Maximum number of fields in one response head of the origin.
     pub fields_max: usize,
-    /// Maximum number of bytes of the head of one response; at least 8 KiB.
+    /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
     pub head_max: usize,
 }
 
@@ -138,7 +140,7 @@ impl OriginSettings {
     }
 }
 
-/// Pattern of the hosts of a site.
+/// Pattern of the hosts that a site answers for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// One host, in lower case, with any port.
@@ -147,10 +149,10 @@ pub enum HostPattern {
     Below(Box<str>),
 }
 
-/// Active site: its settings and its origin connections.
+/// Active site: its settings and its connections to the origin.
 #[derive(Debug)]
 pub struct Site {
-    /// Settings of the site.
+    /// Settings of the site, which never change.
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
     pub(crate) origin: Arc<Origin>,

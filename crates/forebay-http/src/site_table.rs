@@ -20,16 +20,16 @@ pub(crate) struct SiteTable {
 
 type Member = (Arc<Site>, Arc<HitCounters>);
 
-/// Result of a reload, in numbers of sites.
+/// Result of a configuration reload, in numbers of sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Sites with unchanged settings, which keep their connections.
+    /// Number of sites with unchanged settings, which keep their connections.
     pub unchanged: usize,
-    /// Sites with changed settings.
+    /// Number of sites with changed settings.
     pub changed: usize,
-    /// New sites.
+    /// Number of new sites.
     pub added: usize,
-    /// Removed sites. Their stored entries remain until they are evicted.
+    /// Number of removed sites. Their stored entries remain until they are evicted.
     pub removed: usize,
 }
 

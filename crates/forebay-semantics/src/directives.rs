@@ -21,46 +21,49 @@ const NAME_MAX: usize = 22;
 /// matter (section 4.2.1 leaves this choice). A malformed duration counts as the strictest one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// `max-age` (sections 5.2.1.1 and 5.2.2.1); zero if malformed.
+    /// Argument of `max-age` (RFC 9111 sections 5.2.1.1 and 5.2.2.1); zero if malformed.
     pub max_age: Option<Duration>,
-    /// `s-maxage` (section 5.2.2.10); zero if malformed.
+    /// Argument of `s-maxage` (RFC 9111 section 5.2.2.10); zero if malformed.
     pub s_maxage: Option<Duration>,
-    /// `min-fresh` (section 5.2.1.3); ignored if malformed.
+    /// Argument of `min-fresh` (RFC 9111 section 5.2.1.3); ignored if malformed.
     pub min_fresh: Option<Duration>,
-    /// `max-stale` (section 5.2.1.2); without an argument [`Duration::MAX`], zero if malformed.
+    /// Argument of `max-stale` (RFC 9111 section 5.2.1.2); without an argument [`Duration::MAX`],
+    /// zero if malformed.
     pub max_stale: Option<Duration>,
-    /// `stale-while-revalidate` (RFC 5861 section 3); zero if malformed.
+    /// Argument of `stale-while-revalidate` (RFC 5861 section 3); zero if malformed.
     pub stale_while_revalidate: Option<Duration>,
-    /// `stale-if-error` (RFC 5861 section 4); zero if malformed.
+    /// Argument of `stale-if-error` (RFC 5861 section 4); zero if malformed.
     pub stale_if_error: Option<Duration>,
-    /// `no-cache` (sections 5.2.1.4 and 5.2.2.4).
+    /// Scope of `no-cache` (RFC 9111 sections 5.2.1.4 and 5.2.2.4); `None` if the directive is
+    /// absent.
     pub no_cache: Option<Scope>,
-    /// `private` (section 5.2.2.7).
+    /// Scope of `private` (RFC 9111 section 5.2.2.7); `None` if the directive is absent.
     pub private: Option<Scope>,
-    /// `no-store` (sections 5.2.1.5 and 5.2.2.5).
+    /// True if `no-store` is present (RFC 9111 sections 5.2.1.5 and 5.2.2.5).
     pub no_store: bool,
-    /// `no-transform` (sections 5.2.1.6 and 5.2.2.6).
+    /// True if `no-transform` is present (RFC 9111 sections 5.2.1.6 and 5.2.2.6).
     pub no_transform: bool,
-    /// `only-if-cached` (section 5.2.1.7).
+    /// True if `only-if-cached` is present (RFC 9111 section 5.2.1.7).
     pub only_if_cached: bool,
-    /// `must-revalidate` (section 5.2.2.2).
+    /// True if `must-revalidate` is present (RFC 9111 section 5.2.2.2).
     pub must_revalidate: bool,
-    /// `proxy-revalidate` (section 5.2.2.8).
+    /// True if `proxy-revalidate` is present (RFC 9111 section 5.2.2.8).
     pub proxy_revalidate: bool,
-    /// `must-understand` (section 5.2.2.3).
+    /// True if `must-understand` is present (RFC 9111 section 5.2.2.3).
     pub must_understand: bool,
-    /// `public` (section 5.2.2.9).
+    /// True if `public` is present (RFC 9111 section 5.2.2.9).
     pub public: bool,
-    /// `immutable` (RFC 8246).
+    /// True if `immutable` is present (RFC 8246).
     pub immutable: bool,
 }
 
 /// Part of a response to which a directive applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole response.
+    /// The directive applies to the whole response.
     Whole,
-    /// These fields: sorted, without duplicates, at most [`SCOPE_FIELDS_MAX`].
+    /// The directive applies to these fields only: sorted, without duplicates, at most
+    /// [`SCOPE_FIELDS_MAX`].
     Fields(SmallVec<[HeaderName; 2]>),
 }
 

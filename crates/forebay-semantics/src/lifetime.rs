@@ -67,13 +67,13 @@ pub(crate) fn lifetime_of(
     (lifetime, lifetime_origin)
 }
 
-/// Origin of a freshness lifetime.
+/// Source of a freshness lifetime: the origin server, or this cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeOrigin {
-    /// The origin server stated it.
+    /// The origin server stated the lifetime.
     Origin,
-    /// This cache chose it, because the origin server stated none. It may be spread by a random
-    /// amount.
+    /// This cache chose the lifetime, because the origin server stated none. It may be varied by a
+    /// random amount.
     Cache,
 }
 

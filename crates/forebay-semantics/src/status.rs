@@ -13,37 +13,38 @@ const VALUE_USUAL: usize = 128;
 /// Number of decimal digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-/// Parameters of one `Cache-Status` member.
+/// Parameters of this cache's member of a `Cache-Status` field (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// Handling of the request; `hit` and `fwd` exclude each other (RFC 9211 sections 2.1 and 2.2),
     /// hence one field.
     pub handling: Handling,
-    /// Remaining freshness in seconds, negative for a stale response (section 2.4).
+    /// Remaining freshness lifetime of the response in seconds, negative for a stale response (RFC
+    /// 9211 section 2.4); `None` omits it.
     pub ttl: Option<i64>,
-    /// Additional token (section 2.8).
+    /// Additional token that explains the handling (RFC 9211 section 2.8).
     pub detail: Option<&'static str>,
 }
 
-/// Source of the response.
+/// Source of a response: the store or the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
-    /// The store, without a request to the origin.
+    /// The response comes from the store, without a request to the origin.
     Hit,
-    /// The origin.
+    /// The response comes from the origin.
     Forward(Forward),
 }
 
 /// Request that was forwarded to the origin, alone or collapsed with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Reason why the stored response was not used (section 2.2).
+    /// Reason why the stored response was not used (RFC 9211 section 2.2).
     pub why: Why,
-    /// Status code of the origin's response (section 2.3).
+    /// Status code of the origin's response (RFC 9211 section 2.3); `None` omits it.
     pub status: Option<u16>,
-    /// True if the response was stored (section 2.5).
+    /// True if the response was stored (RFC 9211 section 2.5).
     pub stored: bool,
-    /// True if one load served several requests (section 2.6).
+    /// True if one load served several requests (RFC 9211 section 2.6).
     pub collapsed: bool,
 }
 
@@ -71,7 +72,7 @@ impl CacheStatus {
         Self { handling: Handling::Forward(forward), ttl: None, detail }
     }
 
-    /// Returns the field value.
+    /// Returns the parameters as a `Cache-Status` field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
         let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();
@@ -95,7 +96,8 @@ impl CacheStatus {
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(PSEUDONYM))
     }
 
-    /// Appends the member of this cache after those of caches nearer to the origin (section 2).
+    /// Appends the member of this cache to `Cache-Status`, after those of caches nearer to the
+    /// origin (RFC 9211 section 2).
     pub fn append_to(&self, headers: &mut HeaderMap) {
         headers.append(CACHE_STATUS, self.to_value());
     }

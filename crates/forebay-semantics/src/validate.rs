@@ -146,8 +146,9 @@ pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     merged
 }
 
-/// Returns true if the client's copy is current, so that a 304 is the response to its GET or HEAD
-/// (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored response.
+/// Returns true if the copy that the client already has is current, so that a 304 is the response
+/// to its GET or HEAD (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored
+/// response.
 #[must_use]
 pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap) -> bool {
     // RFC 9110 section 13.2.1: conditions apply only if the response would be a success.

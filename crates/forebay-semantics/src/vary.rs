@@ -17,9 +17,9 @@ pub const SELECTING_FIELDS_MAX: usize = 32;
 /// Parsed `Vary` of a response (RFC 9110 section 12.5.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selects {
-    /// No request field selects; there is one variant.
+    /// No request field selects a variant; there is only one.
     Nothing,
-    /// These request fields select.
+    /// These request fields select a variant.
     By(Vary),
     /// `*` or a malformed `Vary`: the response matches no other request.
     Everything,

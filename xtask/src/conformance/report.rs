@@ -99,7 +99,7 @@ enum Said {
 
 /// Evaluates the output of the driver; cases for browsers are left out.
 pub(super) fn read(json: &str) -> Result<Outcomes> {
-    let report: Report = serde_json::from_str(json).context("read the suite's report")?;
+    let report: Report = serde_json::from_str(json).context("cannot read the suite's report")?;
     let mut outcomes = Outcomes::new();
     for case in report.cases.iter().filter(|case| !case.browser_only) {
         let said = report.results.get(&case.id);
@@ -158,7 +158,8 @@ impl Record {
 
     pub(super) fn read(edition: &Edition) -> Result<Self> {
         let text = std::fs::read_to_string(workspace::root().join(edition.record));
-        serde_json::from_str(&text.context("read the record")?).context("read the record")
+        serde_json::from_str(&text.context("cannot read the recorded results")?)
+            .context("cannot read the recorded results")
     }
 
     /// Writes one line per case, so that a change of one case is a change of one line.
@@ -169,7 +170,8 @@ impl Record {
             write!(text, "{comma}\n    {id}: {}", serde_json::to_string(row)?)?;
         }
         text.push_str("\n  }\n}\n");
-        std::fs::write(workspace::root().join(edition.record), text).context("write the record")
+        std::fs::write(workspace::root().join(edition.record), text)
+            .context("cannot write the recorded results")
     }
 
     /// Number of cases of a kind, in one file of the suite or in all, with this result; and of all.

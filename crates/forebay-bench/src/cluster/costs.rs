@@ -117,7 +117,7 @@ async fn monitor(server: &RedisServer) -> anyhow::Result<Arc<AtomicU64>> {
 struct Costs {
     commands: Arc<AtomicU64>,
     instances: [Instance; 2],
-    /// Of both instances, in a second in which nothing happens.
+    /// Commands and bytes of both instances in one idle second.
     idle: (f64, f64),
 }
 
@@ -182,7 +182,7 @@ impl Listener for Heard {
     }
 }
 
-/// How long news takes from one instance to the other, on a machine that may be busy.
+/// Measures the delay of purges and wake-ups between two instances, on a machine that may be busy.
 async fn of_time([one, other]: &[Instance; 2]) -> anyhow::Result<Table> {
     let heard = Heard::default();
     other.redis.listen(Arc::new(heard.clone()));

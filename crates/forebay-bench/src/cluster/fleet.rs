@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// How long caches may take to know of each other.
+/// Maximum time until all caches know of each other.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// How long one is looked at again after.
+/// Interval between two queries of a cache's state.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A machine that has too much to do is not taken for a Redis that fails: then there would be more

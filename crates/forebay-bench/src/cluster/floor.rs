@@ -16,7 +16,7 @@ use crate::report::Table;
 /// Argument that makes this program the receiver.
 pub(crate) const LISTENER: &str = "listener";
 
-/// Where it listens.
+/// Channel on which the listening process receives messages.
 const CHANNEL: &str = "channel";
 
 /// Both are idle for as long as callers are that wait for a load.
@@ -38,7 +38,7 @@ pub(crate) async fn messages(rounds: usize, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// How much later something was heard, and read.
+/// Delays until a message was received, and until its value was read.
 type Told = (Duration, Duration);
 
 fn tell(redis: SocketAddr, rounds: usize) -> anyhow::Result<Vec<Told>> {
@@ -71,7 +71,7 @@ fn tell(redis: SocketAddr, rounds: usize) -> anyhow::Result<Vec<Told>> {
     Ok(all)
 }
 
-/// Says when it has heard of a key, and when it has read it, until it is killed.
+/// Prints the times of receipt and of the read for each key, until the process is killed.
 pub(crate) fn listen(redis: &str) -> anyhow::Result<()> {
     let redis = redis.parse()?;
     let (mut listening, mut reading) = (Bare::connect(redis)?, Bare::connect(redis)?);

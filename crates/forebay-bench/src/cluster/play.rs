@@ -44,10 +44,10 @@ const LOAD: Duration = Duration::from_millis(50);
 /// Redis, and the one that is origin and clients.
 const OTHERS: usize = 2;
 
-/// How often a process is killed: each time is another fleet.
+/// Number of rounds in which a process is killed, each with new instances.
 const KILLS: usize = 3;
 
-/// How long commands that are under way may still come, once all clients are answered.
+/// Time in which pending commands may still arrive after all clients have been answered.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Callers of one cold key, and how much later than a load they have it.
@@ -106,7 +106,7 @@ async fn crowds(crowd: Crowd, plan: &Plan, table: &mut Table) -> anyhow::Result<
     warm(crowd, plan, &fleet, table).await
 }
 
-/// How long a client waits for the origin that asks it.
+/// Measures the time of a request that a client sends to the origin directly.
 async fn load(origin: &Origin) -> anyhow::Result<Duration> {
     let mut client = Client::connect(origin.address()).await?;
     let begun = Instant::now();
@@ -128,12 +128,13 @@ async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> an
     Ok(())
 }
 
-/// How often entries were looked for in Redis.
+/// Returns the number of lookups in Redis by all instances.
 async fn reads(fleet: &Fleet) -> anyhow::Result<u64> {
     fleet.sum("forebay_tier_seconds_count", "op=\"open\"").await
 }
 
-/// How much later than the leader's client a follower's has its answer. The leader answers before
+/// Measures the delay between the responses to the leader's client and to a follower's. The leader
+/// answers before
 /// its fill is acknowledged: what is measured is at least what is promised.
 async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, slow_origin().await?);
@@ -160,7 +161,7 @@ async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When its answer has come.
+/// Sends a request and returns the time at which the response is complete.
 async fn ask(client: &mut Client, request: &Request) -> anyhow::Result<Instant> {
     let reply = client.ask(request).await?;
     anyhow::ensure!(reply.status == 200, "{}", reply.status_line);

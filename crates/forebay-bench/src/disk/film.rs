@@ -16,16 +16,17 @@ use crate::environment::{Options, mib};
 use crate::memory::process::Watch;
 use crate::report::{Bound, Table};
 
-/// How many ask.
+/// Number of clients that read the body.
 const FOLLOWERS: u32 = 100;
 
-/// How fast each of them reads, in bytes a second, and how much. The first one reads all of it, as
+/// Rate at which each client reads, in bytes per second, and its amount. The first client reads the
+/// whole body, as
 /// fast as it comes. All of them together must leave the machine time for one more.
 const PACE: u64 = 4 << 20;
 const READ_EACH: u64 = 256 << 20;
 
-/// How often something small is asked for meanwhile, which is in memory: what that takes is what
-/// this machine lets wait just now.
+/// Interval of requests for a small entry in memory, whose latency shows the load of
+/// the machine.
 const BESIDE_EVERY: Duration = Duration::from_millis(250);
 
 const MEMORY: &str = "64MiB";

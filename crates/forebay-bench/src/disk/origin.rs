@@ -33,7 +33,7 @@ struct Asked {
     small: AtomicU64,
 }
 
-/// How large the large body is, and how long it takes.
+/// Size of the large body, and the duration of its transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Film {
     pub(crate) size: u64,
@@ -55,12 +55,12 @@ impl Origin {
         Ok(origin)
     }
 
-    /// How often the large body was asked for.
+    /// Returns the number of requests for the large body.
     pub(crate) fn films(&self) -> u64 {
         self.asked.film.load(Ordering::Relaxed)
     }
 
-    /// How often any of the small ones was.
+    /// Returns the number of requests for small bodies.
     pub(crate) fn smalls(&self) -> u64 {
         self.asked.small.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! How many requests are hits before a kill, and how many in the first minute after it.
+//! Hit ratio before a kill, and in the first minute after it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,7 +24,7 @@ const MEMORY: &str = "16MiB";
 
 const CLIENTS: u64 = 8;
 
-/// How often each of them asks, a second.
+/// Requests per second of each client.
 const RATE: u32 = 250;
 
 const WINDOW: Duration = Duration::from_secs(60);

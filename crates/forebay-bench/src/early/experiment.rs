@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) early: Tally,
     /// Without it.
     pub(crate) never: Tally,
-    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// Maximum delay of a request against its drawn time. The loop is open only if that is
     /// little.
     pub(crate) late_max: Duration,
 }
@@ -116,13 +116,13 @@ pub(crate) struct Tally {
     pub(crate) joined: u64,
     pub(crate) joined_wait: Duration,
     pub(crate) joined_wait_max: Duration,
-    /// Everything else: an error, something stale. There must be none.
+    /// Number of other results: errors and stale values. It must be zero.
     pub(crate) other: u64,
     /// The longest that an answer of what was fresh took.
     pub(crate) fresh_max: Duration,
     /// Loads in all, those behind an answer included.
     pub(crate) loads: u64,
-    /// How many loads of one key were ever under way together.
+    /// Maximum number of concurrent loads of one key.
     pub(crate) loads_of_one_key: u64,
     /// Load cost as measured by the cache: minimum and maximum.
     pub(crate) learnt: Option<(Duration, Duration)>,
@@ -240,7 +240,7 @@ struct Origin(Arc<Counts>);
 struct Counts {
     clock: Arc<dyn Clock>,
     loads: AtomicU64,
-    /// Of each key.
+    /// Loads in progress of each key.
     under_way: [AtomicU64; PAGES],
     most_of_one: AtomicU64,
 }

@@ -112,7 +112,7 @@ fn part(of: u64, all: u64) -> f64 {
 struct Outcome {
     early: Tally,
     never: Tally,
-    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// Maximum delay of a request against its drawn time. The loop is open only if that is
     /// little.
     late_max: Duration,
 }
@@ -124,7 +124,7 @@ struct Tally {
     /// Misses that began the load for which they waited.
     foreground: u64,
     loads: u64,
-    /// How long queries took, sorted.
+    /// Durations of the queries, sorted.
     queries: Vec<Duration>,
 }
 

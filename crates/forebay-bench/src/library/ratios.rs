@@ -22,7 +22,7 @@ use crate::report::{Table, Verdict};
 
 const KEYS: usize = 100_000;
 
-/// How many questions fill a cache, and are counted then.
+/// Numbers of lookups that fill a cache, and that are counted afterwards.
 const WARM_UP: usize = 300_000;
 const COUNTED: usize = 700_000;
 const COUNTED_QUICK: usize = 100_000;
@@ -36,10 +36,10 @@ const HEAP: [u64; 2] = [4 << 20, 16 << 20];
 
 const SIZE: usize = 1 << 10;
 
-/// How often a bound is corrected. The second time is within a percent.
+/// Number of corrections of a bound. The second one is within a percent.
 const TRIALS: usize = 3;
 
-/// How far the best of the others may be ahead, in points.
+/// Maximum lead of the best other policy, in percentage points.
 const BEHIND_MAX: f64 = 1.0;
 
 pub(crate) fn run(options: &Options) -> Vec<Table> {

@@ -87,7 +87,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a hit does not wait")
 }
 
-/// How often a hit is asked again that waits for a lock.
+/// Maximum number of polls of a hit that waits for a lock.
 const POLLS_MAX: usize = 1_000_000;
 
 /// Measures a library in which a hit may wait for another thread.

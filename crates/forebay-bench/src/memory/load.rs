@@ -13,7 +13,7 @@ const CLIENTS: u64 = 24;
 /// Keys that are asked for in turn; what they name together is a hundred times the memory.
 const KEYS: u64 = 30_000;
 
-/// Of the requests, one in this many is for one of a few keys that everybody asks for.
+/// One request in this many is for one of a few popular keys.
 const POPULAR: u64 = 3;
 const POPULAR_KEYS: u64 = 100;
 
@@ -23,7 +23,7 @@ const LARGEST_LOG2: u64 = 22;
 /// The size of what clients ask for that do not read.
 const STILL_SIZE: u64 = 10 << 20;
 
-/// How long others are watched while they stand still.
+/// Duration for which other clients are observed while they are idle.
 const STILL_FOR: Duration = Duration::from_secs(8);
 
 /// Interval of the small requests of another client.
@@ -32,10 +32,10 @@ const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// Connections that stand idle after one request each.
 const IDLE: usize = 10_000;
 
-/// How many of them are opened at once.
+/// Number of connections that are opened at the same time.
 const OPENED_AT_ONCE: usize = 200;
 
-/// How long they are looked at.
+/// Duration for which idle connections are measured.
 const IDLE_FOR: Duration = Duration::from_secs(5);
 
 /// The origin as clients reach it: through the cache.
@@ -44,7 +44,7 @@ pub(crate) struct Origin {
     pub(crate) cache: SocketAddr,
 }
 
-/// How requests were answered.
+/// Numbers of responses, by kind.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Answers {
     pub(crate) whole: u64,

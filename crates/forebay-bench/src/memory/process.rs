@@ -1,4 +1,4 @@
-//! How much of the machine's memory a process takes.
+//! Memory use of a process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// How often it is asked. What lasts shorter is in the kernel's own maximum.
+/// Interval between samples. Shorter peaks are in the kernel's own maximum.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
 /// Watches a process from a thread of its own, so that nothing else keeps it from looking.

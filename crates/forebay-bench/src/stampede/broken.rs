@@ -24,16 +24,16 @@ use tempfile::TempDir;
 /// Clients that come at once.
 pub(crate) const CLIENTS: usize = 50;
 
-/// How long the origin takes for an error: long enough that all have come when it does, and well
+/// Time that the origin takes for an error: long enough that all clients have arrived, and well
 /// below the soft timeout.
 pub(crate) const ERROR_DELAY: Duration = Duration::from_millis(300);
 
-/// When an old answer is served in the place of one that does not come: what a site does unless
-/// it is told otherwise.
+/// Time after which a stale response is served while the fetch continues: the default of
+/// a site.
 pub(crate) const SOFT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When a fetch is given up, where that is waited for. Later than the soft timeout, to see that
-/// this is not what answers.
+/// Time after which a fetch is aborted. Longer than the soft timeout, to show that
+/// it does not cause the response.
 pub(crate) const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The shortest time for which a key is left alone once two loads for it have failed in a row.
@@ -74,7 +74,7 @@ pub(crate) struct Broken {
 /// Result of one case.
 #[derive(Debug)]
 pub(crate) struct Got {
-    /// How many replies had this status and this `Cache-Status`, its time aside.
+    /// Number of replies by status and `Cache-Status`, without its times.
     pub(crate) replies: BTreeMap<(u16, String), usize>,
     /// Replies that were the old answer.
     pub(crate) stale: usize,
@@ -102,7 +102,7 @@ impl Broken {
         }
     }
 
-    /// How many fetches there may be. Where the origin is gone, a fetch is over sooner than a
+    /// Returns the maximum number of fetches. If the origin is gone, a fetch ends sooner than a
     /// crowd has come; the first failure causes no back-off, each further one does.
     pub(crate) fn fetches_max(self, took: Duration) -> u64 {
         if self.breakage != Breakage::Refused {

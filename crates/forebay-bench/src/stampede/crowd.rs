@@ -16,7 +16,7 @@ use forebay_testkit::origin::{Answer, Cut, Origin, Received};
 /// Clients of a crowd.
 pub(crate) const CROWD: usize = 500;
 
-/// How long the origin takes to answer a crowd.
+/// Time that the origin takes to answer a crowd.
 pub(crate) const DELAY: Duration = Duration::from_millis(500);
 
 /// Variants that a crowd asks for.
@@ -34,7 +34,7 @@ const SLOW_PAUSE: Duration = Duration::from_micros(31_250);
 const LATE_FOLLOWERS: usize = 5;
 const LATE_BY: Duration = Duration::from_millis(500);
 
-/// How long what has been fetched may take to be found.
+/// Maximum time until a fetched response is found in the cache.
 const STORED_MAX: Duration = Duration::from_secs(5);
 
 /// A body that breaks off in its middle.
@@ -70,7 +70,7 @@ pub(crate) struct Outcome {
     /// Replies that are not what their client had to get.
     pub(crate) wrong: usize,
     pub(crate) times: Timings,
-    /// Where followers join a body that flows.
+    /// Point at which followers join a streaming body.
     pub(crate) joined: Option<Joined>,
 }
 
@@ -232,7 +232,7 @@ struct Ground {
     cache: Launched,
     /// Requests at the origin before the crowd.
     before: (u64, u64),
-    /// Where fetches wait whose crowd must not wait for them.
+    /// Gate that holds background refreshes, for which no client may wait.
     refresh: Gate,
 }
 

@@ -10,20 +10,20 @@ use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisServer;
 use serde_json::Value;
 
-/// How long something may take that happens behind the scenes.
+/// Maximum time of a background operation.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// Polling interval of conditions without notification.
 pub(crate) const LOOK_GAP: Duration = Duration::from_millis(2);
 
-/// How much of everything is done.
+/// Size of the benchmark: full or quick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// How often what depends on chance is repeated.
+    /// Number of repetitions of cases that depend on chance.
     pub(crate) rounds: usize,
     /// Keys that are driven out of memory.
     pub(crate) keys: usize,
-    /// How long traffic goes on in which a server is restarted.
+    /// Duration of the traffic during which a server is restarted.
     pub(crate) traffic: Duration,
     /// Lines of `[redis]` for cases in which its times are not what is measured.
     pub(crate) patience: &'static str,
@@ -97,7 +97,7 @@ impl Cache {
         Ok(reply)
     }
 
-    /// How long a request took, to the end of its body.
+    /// Returns the duration of a request, to the end of its body.
     pub(crate) async fn timed(&mut self, path: &str) -> anyhow::Result<Duration> {
         self.get(path).await?.end_after().context("the body broke off")
     }

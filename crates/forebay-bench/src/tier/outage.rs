@@ -32,10 +32,10 @@ const MISSES: usize = 20;
 const KEYS: usize = 200;
 const LOADS_MAX: u64 = 220;
 
-/// How long a restart takes.
+/// Duration of a restart.
 const GONE: Duration = Duration::from_millis(100);
 
-/// How soon what works again has to be used again.
+/// Maximum time until a tier that answers again is used again.
 const BACK_MAX: Duration = Duration::from_millis(250);
 
 /// A hot hit, the first cold miss, and the later ones, while Redis is frozen.

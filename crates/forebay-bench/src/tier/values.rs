@@ -27,7 +27,7 @@ const MEMORY_MAX: u64 = 2 << 20;
 /// Decompressed size of a decompression bomb.
 const BOMB: usize = 64 << 20;
 
-/// Where the packed frame begins in a value without a signature.
+/// Offset of the compressed frame in a value without a signature.
 const FRAME_AT: usize = 51;
 
 /// Keys that have left memory come back from Redis.

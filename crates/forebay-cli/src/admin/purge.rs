@@ -76,7 +76,8 @@ impl PurgeRequest {
             kind,
             value,
             reach,
-            "purge not recorded on disk: purged entries may be served from disk after a restart"
+            "purge not recorded on disk: purged entries may be served from disk after a restart; \
+             repeat the purge when the disk is writable"
         );
     }
 }
@@ -123,7 +124,7 @@ fn acknowledge(request: &PurgeRequest, Purged { found, told }: Purged) -> Answer
         None => {
             let Target { kind, value } = request.target();
             let reach = request.reach_word();
-            tracing::info!(kind, value, reach, id, instances, found, "purged");
+            tracing::info!(kind, value, reach, id, instances, found, "purge carried out");
             json_answer(StatusCode::OK, &reply)
         }
         Some(error) => {
@@ -131,8 +132,8 @@ fn acknowledge(request: &PurgeRequest, Purged { found, told }: Purged) -> Answer
             let reach = request.reach_word();
             tracing::warn!(
                 kind, value, reach, id, %error,
-                "purged on this instance only; the purge is sent to the others when the shared \
-                 tier answers"
+                "purge carried out on this instance only; it is sent to the other instances when \
+                 the shared tier answers"
             );
             reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)

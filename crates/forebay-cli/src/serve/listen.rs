@@ -64,7 +64,7 @@ impl Listeners {
         });
         let sockets = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
-        tracing::debug!(clients_max, "client connection limit set");
+        tracing::debug!(clients_max, "client connection limit set from the limit on open files");
         let permits = Arc::new(Semaphore::new(clients_max));
         let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
         Ok(Self { sockets, permits, rejections, clients_max })
@@ -96,7 +96,8 @@ impl Listeners {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "connection not accepted");
+                    tracing::warn!(%error, "client connection not accepted; the next attempt \
+                                            follows after 50 ms");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -108,7 +109,11 @@ impl Listeners {
         if is_due && self.permits.available_permits() == 0 {
             *warned = Some(Instant::now());
             let clients_max = self.clients_max;
-            tracing::warn!(clients_max, "client connection limit reached: others get 503");
+            tracing::warn!(
+                clients_max,
+                "client connection limit reached: further connections get 503; raise the limit on \
+                 open files to allow more"
+            );
         }
     }
 

@@ -100,7 +100,10 @@ impl Select for ByBodyLoad {
 
 impl Load for ByBodyLoad {
     async fn load(&self, prior: Option<Arc<Entry>>, company: Company) -> Result<Loaded, LoadError> {
-        self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
+        let request = self.load.request();
+        let loaded = request.with_timeout(self.ask(prior.as_deref(), company)).await;
+        request.log_failure(&self.method, prior.as_deref(), &loaded);
+        loaded
     }
 
     fn has_own(&self) -> bool {

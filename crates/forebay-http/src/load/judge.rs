@@ -198,8 +198,12 @@ impl LoadState {
         Received { response, delay }: Received,
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
-        let stored = Answer::of(prior)
-            .ok_or_else(|| LoadError::origin("the head of the stored entry is invalid"))?;
+        let stored = Answer::of(prior).ok_or_else(|| {
+            LoadError::origin(
+                "status and fields of the stored response cannot be decoded, so the origin's 304 \
+                 cannot update it",
+            )
+        })?;
         let answered = ResponseRef { status: response.status(), headers: response.headers() };
         match validate_by_head(answered, &stored.headers, prior.body.length()) {
             HeadValidation::Same => {

@@ -253,8 +253,11 @@ impl Content {
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
         let all = join(partial, &[(&stored.partial, &stored.bytes), (&alone, new)]);
-        all.map(Source::Whole)
-            .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
+        all.map(Source::Whole).ok_or_else(|| {
+            LoadError::origin(
+                "the origin's partial response (206) cannot be combined with the stored parts",
+            )
+        })
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) use framing_error::cause_in_chain;
 pub use framing_error::{FramingError, ScanError};
 pub use head::HEAD_MAX;
 
-/// Scanner of the messages of one client connection.
+/// Scanner that checks the framing and size limits of the messages of one client connection.
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
@@ -46,12 +46,12 @@ enum State {
     Refused(FramingError),
 }
 
-/// Part of the byte stream that the scanner expects next.
+/// Part of a client's byte stream that the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A new head; none of its bytes has arrived.
+    /// The start of a new request head.
     Idle,
-    /// The rest of a head.
+    /// The rest of a request head.
     Head,
     /// The rest of a request body.
     Body,
@@ -116,7 +116,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Returns the part of the stream that is expected next.
+    /// Returns the part of the client's byte stream that the scanner expects next.
     pub fn phase(&self) -> Phase {
         match &self.state {
             State::Head(head) if head.is_new() => Phase::Idle,
@@ -128,7 +128,7 @@ impl Scanner {
         }
     }
 
-    /// Returns the number of complete, valid heads so far.
+    /// Returns the number of complete, valid request heads so far.
     pub fn heads(&self) -> u64 {
         self.heads
     }

@@ -209,7 +209,11 @@ impl<S> Guarded<S> {
     fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: ScanError) {
         let ScanError { at, why, before, start: first } = refused;
         self.counters.count_framing_error(why);
-        tracing::debug!(reason = why.label(), "invalid message from a client refused");
+        tracing::debug!(
+            reason = why.label(),
+            "client request rejected before parsing: it \
+                                               violates a framing rule or a limit"
+        );
         let Some(first) = first else {
             buf.set_filled(start + at);
             self.read_state = ReadState::Failed(why);

@@ -129,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.2",
         "An unrequested part is not a valid response.",
         "A 206 to a request without `Range` is not stored.",
-        "scenario r02-part-that-nobody-asked-for",
+        "scenario r02-unrequested-part",
     ),
     rule(
         "9110 14.2, 9111 3.3",

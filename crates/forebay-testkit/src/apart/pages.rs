@@ -1,4 +1,4 @@
-//! How the pages behave.
+//! Behaviour of the pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Versions {
     }
 }
 
-/// How a page behaves in one of its versions.
+/// Behaviour of a page in one of its versions.
 struct Page {
     /// Fields that `Vary` names.
     varies: [bool; FIELDS.len()],

@@ -20,7 +20,8 @@ const AUTHORS: i64 = 1_000;
 /// As many articles as are measured to know how many there have to be.
 const FIRST: i64 = 40_000;
 
-/// How often more articles are written, so that a listing takes as long as it should. The second
+/// Number of corrections of the number of articles, so that a listing takes the intended time. The
+/// second
 /// time nearly all are there.
 const CORRECTIONS: usize = 3;
 

@@ -8,10 +8,14 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use rustix::process::{Pid, kill_process};
 use tokio::process::{Child, Command};
 
 pub(crate) use lines::Lines;
+
+use crate::client::{Client, Reply, Request};
+use crate::scenario::Selector;
 
 /// Maximum duration of a start; a cold debug binary on a loaded machine is slow.
 const READY_WAIT: Duration = Duration::from_secs(20);
@@ -29,17 +33,17 @@ const READY: &str = "forebay ready";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM.
-    Term,
+    Term = 15,
     /// SIGINT.
-    Int,
+    Int = 2,
     /// SIGHUP.
-    Hup,
+    Hup = 1,
     /// SIGSTOP, which suspends the process.
-    Stop,
+    Stop = 19,
     /// SIGCONT, which resumes it.
-    Cont,
+    Cont = 18,
     /// SIGKILL, which cannot be handled.
-    Kill,
+    Kill = 9,
 }
 
 /// Command to start.
@@ -154,6 +158,27 @@ impl Launched {
         self.ready.admin
     }
 
+    /// Requests a page of the admin listener.
+    ///
+    /// # Errors
+    /// If there is no admin listener, or it does not answer.
+    pub async fn get_admin(&self, path: &str) -> anyhow::Result<Reply> {
+        let admin = self.admin().context("the ready line names no admin listener")?;
+        let request = Request::get(path).field("Host", admin.to_string());
+        Client::connect(admin).await?.ask(&request).await
+    }
+
+    /// Sum of the samples of a metric, such as `name` or `name{label="value"}`; 0 without any.
+    ///
+    /// # Errors
+    /// If the metrics cannot be read.
+    pub async fn metric(&self, selector: &str) -> anyhow::Result<u64> {
+        let (selector, _) = Selector::read(selector).context("not a metric")?;
+        let text = self.get_admin("/metrics").await?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        Ok(selector.sum(&text.text()).unwrap_or_default() as u64)
+    }
+
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -194,7 +219,7 @@ impl Launched {
     /// # Errors
     /// If the exit of the process has been awaited: its id may belong to another process by now.
     pub async fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        self::signal(self.child.id().context("the process has ended")?, signal).await
+        self::signal(self.child.id().context("the process has ended")?, signal)
     }
 
     /// Waits for the exit of the process.
@@ -224,27 +249,11 @@ impl Launched {
 }
 
 /// Sends a signal to a process.
-pub(crate) async fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
-    // The `kill` command may be missing, but every shell has it built in.
-    let script = ["-c", "kill -s \"$1\" \"$2\"", "sh", signal.name(), &pid.to_string()];
-    let status = Command::new("sh").args(script).status().await?;
-    if !status.success() {
-        bail!("signal {signal:?} to process {pid} failed: {status}");
-    }
-    Ok(())
-}
-
-impl Signal {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Term => "TERM",
-            Self::Int => "INT",
-            Self::Hup => "HUP",
-            Self::Stop => "STOP",
-            Self::Cont => "CONT",
-            Self::Kill => "KILL",
-        }
-    }
+pub(crate) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
+    let number =
+        rustix::process::Signal::from_named_raw(signal as i32).context("no such signal")?;
+    Ok(kill_process(pid, number)?)
 }
 
 /// Reads `forebay ready: http://ADDR (admin http://ADDR)`; the part in parentheses is optional.
@@ -258,6 +267,3 @@ fn parse_ready(line: &str) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
     let admin = line.contains("admin http://").then(|| addresses.last()).flatten();
     Ok((address, admin.transpose()?))
 }
-
-#[cfg(test)]
-mod tests;

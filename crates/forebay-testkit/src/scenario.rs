@@ -91,6 +91,7 @@ mod script;
 
 pub use failure::{Failure, Failures, Fault};
 pub use front::{Front, Running, Setting};
+pub(crate) use metrics::Selector;
 
 use std::path::{Path, PathBuf};
 

@@ -189,6 +189,3 @@ fn setting(line: Line<'_>) -> Result<Setting, Fault> {
 fn unknown_name(line: usize, kind: &str, name: &str) -> Fault {
     Fault::new(line, format!("no {kind} above this line is called `{name}`"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -58,11 +58,6 @@ impl Timings {
         Self(sorted)
     }
 
-    /// Distribution of the times from request to response head.
-    pub fn of_heads(replies: &[Reply]) -> Self {
-        Self::new(replies.iter().map(|reply| reply.head_after))
-    }
-
     /// Distribution of the times from request to the end of the body, of bodies that ended.
     pub fn of_ends(replies: &[Reply]) -> Self {
         Self::new(replies.iter().filter_map(Reply::end_after))

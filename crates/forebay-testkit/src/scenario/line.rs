@@ -3,8 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use bstr::ByteVec as _;
+
+use super::Fault;
 use super::date;
-use super::failure::Fault;
 
 /// Rest of a line.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +94,8 @@ impl<'a> Line<'a> {
         let inner = self.rest.strip_prefix('"').ok_or_else(not_quoted)?;
         let end = closing_quote(inner)
             .ok_or_else(|| self.fault(format!("no closing quote after `\"{inner}`")))?;
-        let bytes = unescape(&inner[..end]).map_err(|what| self.fault(what))?;
+        // A quote within the text is escaped, which bstr does not know.
+        let bytes = Vec::unescape_bytes(inner[..end].replace("\\\"", "\""));
         self.rest = inner[end + 1..].trim_start();
         Ok(bytes)
     }
@@ -138,34 +141,4 @@ fn closing_quote(inner: &str) -> Option<usize> {
         }
     }
     None
-}
-
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        out.push(match bytes.next() {
-            Some(b'r') => b'\r',
-            Some(b'n') => b'\n',
-            Some(b't') => b'\t',
-            Some(b'0') => 0,
-            Some(quote @ (b'"' | b'\\')) => quote,
-            Some(b'x') => hex_pair(bytes.next(), bytes.next())
-                .ok_or_else(|| "`\\x` needs two hexadecimal digits".to_owned())?,
-            other => {
-                let shown = other.map_or_else(String::new, |other| (other as char).to_string());
-                return Err(format!("`\\{shown}` is none of \\r \\n \\t \\0 \\\\ \\\" \\xNN"));
-            }
-        });
-    }
-    Ok(out)
-}
-
-fn hex_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
-    let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }

@@ -6,7 +6,7 @@ mod fields;
 mod gates;
 mod origin;
 
-use super::failure::Fault;
+use super::Fault;
 use super::front::Setting;
 use super::line::{self, Line};
 use super::script::{ClientBlock, FrontBlock, OriginBlock, Script, Step};

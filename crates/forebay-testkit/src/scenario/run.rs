@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinSet;
 
+use super::Fault;
 use super::date;
-use super::failure::Fault;
 use super::front::{Front, Running};
 use super::script::{ClientBlock, FrontBlock, Script};
 use crate::clock::SteppedClock;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use tokio::time::Instant;
 
 use super::{Fault, World};
-use crate::client::{Client, Request};
 use crate::scenario::script::{Count, Counter, OriginCount};
 
 /// Maximum wait for all counters: a server may count a response after its client has read it.
@@ -32,7 +31,7 @@ pub(super) async fn settle(
     give_up: Instant,
 ) -> Result<(), String> {
     loop {
-        let came = read(counter, world).await.map_err(|error| format!("{error:#}"))?;
+        let came = read(counter, world).map_err(|error| format!("{error:#}"))?;
         if came.is_some_and(|came| counter.compare.holds(came, counter.number)) {
             return Ok(());
         }
@@ -46,7 +45,7 @@ pub(super) async fn settle(
 }
 
 /// Value of a counter; `None` if the metrics do not contain it, as before its first event.
-async fn read(counter: &Counter, world: &World) -> anyhow::Result<Option<f64>> {
+fn read(counter: &Counter, world: &World) -> anyhow::Result<Option<f64>> {
     match &counter.count {
         Count::Origin(count) => {
             let origin = world.origins.get(&counter.subject).context("no such origin")?;
@@ -57,21 +56,9 @@ async fn read(counter: &Counter, world: &World) -> anyhow::Result<Option<f64>> {
             Ok(Some(count as f64))
         }
         Count::Metric(selector) => {
-            let text = metrics_text(&counter.subject, world).await?;
+            let front = world.fronts.get(&counter.subject).context("no such forebay")?;
+            let text = front.metrics_text().context("this front end has no metrics")?;
             Ok(selector.sum(&text))
         }
     }
-}
-
-async fn metrics_text(front: &str, world: &World) -> anyhow::Result<String> {
-    let front = world.fronts.get(front).context("no such forebay")?;
-    if let Some(text) = front.metrics_text() {
-        return Ok(text);
-    }
-    let admin = front.admin.context("this front end has no admin listener and no metrics")?;
-    let mut client = Client::connect(admin).await?;
-    let request = Request::get("/metrics").field("Host", admin.to_string());
-    let reply = client.ask(&request).await.context("GET /metrics")?;
-    ensure!(reply.status == 200, "GET /metrics said {:?}", reply.status_line);
-    Ok(reply.text().into_owned())
 }

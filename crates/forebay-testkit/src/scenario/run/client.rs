@@ -185,7 +185,7 @@ impl Session<'_> {
     async fn reconnect(&mut self) -> anyhow::Result<()> {
         // The old connection is closed first, because a front end may limit connections.
         (self.client, self.reply) = (None, None);
-        self.client = Some(Client::connect(self.address).await?.with_patience(STEP_WAIT));
+        self.client = Some(Client::connect(self.address).await?);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod crowd;
 mod reply;
 mod request;
 
-pub use crowd::{Timings, crowd};
+pub use crowd::{Timings, crowd, crowd_of};
 pub use reply::{Interim, Reply};
 pub use request::Request;
 

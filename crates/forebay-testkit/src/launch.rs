@@ -6,10 +6,12 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, kill_process};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 pub(crate) use lines::Lines;
@@ -52,18 +54,31 @@ pub struct Launch {
     path: PathBuf,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    folder: Option<Arc<TempDir>>,
 }
 
 impl Launch {
     /// Command with the path of a binary.
     pub fn binary(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), args: Vec::new(), env: Vec::new() }
+        Self { path: path.into(), args: Vec::new(), env: Vec::new(), folder: None }
     }
 
     /// Adds arguments.
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Adds `--config` with a file of this text, which exists as long as the process.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn config(mut self, text: &str) -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        let file = folder.path().join("forebay.toml");
+        std::fs::write(&file, text)?;
+        self.folder = Some(Arc::new(folder));
+        Ok(self.args(["--config".into(), file.into_os_string()]))
     }
 
     /// Sets an environment variable. Variables named `FOREBAY_…` are not inherited, because they
@@ -116,7 +131,7 @@ impl Launch {
         let stderr = Lines::of(child.stderr.take().context("no stderr")?);
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let ready = Ready { address: unknown, admin: None };
-        Ok(Launched { child, pid, stdout, stderr, ready })
+        Ok(Launched { child, pid, stdout, stderr, ready, _folder: self.folder })
     }
 }
 
@@ -139,6 +154,7 @@ pub struct Launched {
     stdout: Lines,
     stderr: Lines,
     ready: Ready,
+    _folder: Option<Arc<TempDir>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,6 +262,17 @@ impl Launched {
         let (stdout, stderr) = (self.stdout.all().await, self.stderr.all().await);
         error.context(format!("{state}; stdout {stdout:#?}, stderr {stderr:#?}"))
     }
+}
+
+/// Memory of a process in bytes, by the name of the field in its status: `VmRSS` or `VmHWM`.
+///
+/// # Errors
+/// If there is no such process.
+pub fn memory(pid: u32, field: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = line.context(field.to_owned())?.trim().trim_end_matches(" kB");
+    Ok(kib.parse::<u64>()? << 10)
 }
 
 /// Sends a signal to a process.

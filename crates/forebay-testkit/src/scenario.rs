@@ -75,18 +75,22 @@
 //!
 //! The **after** block runs when all clients have ended: `expect ORIGIN COUNT [PATH] OP N` with
 //! COUNT one of `requests`, `conditional`, `connections`, `in-flight`, `in-flight-max`,
-//! `abandoned`, `broken-off`, `malformed`; `expect FOREBAY metric NAME{LABEL="…"} OP N`, which sums
+//! `abandoned`; `expect FOREBAY metric NAME{LABEL="…"} OP N`, which sums
 //! every sample with these labels. OP is one of `= != >= <= > <`. All counters together get two
 //! seconds to reach their values. A metric without any sample and without a `# TYPE` line is a
 //! failure, not 0, so that a misspelled name cannot pass.
 
+mod check;
+mod client;
+mod counter;
 mod date;
 mod front;
+mod gates;
 mod line;
 mod metrics;
+mod origin;
 mod parse;
 mod run;
-mod script;
 
 pub use front::{Front, Running, Setting};
 pub(crate) use metrics::Selector;
@@ -117,7 +121,8 @@ impl Fault {
 pub async fn run_file<F: Front>(path: impl AsRef<Path>, front: &F) -> anyhow::Result<()> {
     let path = path.as_ref().display();
     let text = std::fs::read_to_string(path.to_string()).with_context(|| path.to_string())?;
-    let outcome = match parse::parse(&text) {
+    // The clients are tasks that share the text, so it lives as long as the process.
+    let outcome = match parse::parse(text.leak()) {
         Ok(script) => run::run(script, front).await,
         Err(fault) => Err(vec![fault]),
     };

@@ -2,15 +2,18 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::Context as _;
+
 /// Replaces every `${…}`. The error names one that is invalid.
-pub(super) fn expand(value: &str, unix_seconds: i64) -> Result<String, String> {
+pub(super) fn expand(value: &str, unix_seconds: i64) -> anyhow::Result<String> {
     let mut out = String::new();
     let mut rest = value;
     while let Some((before, after)) = rest.split_once("${") {
         let (name, after) =
-            after.split_once('}').ok_or_else(|| format!("no `}}` after `${{{after}`"))?;
+            after.split_once('}').with_context(|| format!("no `}}` after `${{{after}`"))?;
         out.push_str(before);
-        out.push_str(&http_date(unix_seconds.saturating_add(offset(name)?)));
+        let offset = offset(name).with_context(|| format!("`${{{name}}}` is no time"))?;
+        out.push_str(&http_date(unix_seconds.saturating_add(offset)));
         rest = after;
     }
     out.push_str(rest);
@@ -33,17 +36,16 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     number.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
-fn offset(name: &str) -> Result<i64, String> {
-    let unknown = || format!("`${{{name}}}` is none of ${{now}}, ${{now+TIME}}, ${{now-TIME}}");
-    let shift = name.strip_prefix("now").ok_or_else(unknown)?;
+/// Seconds in `now`, `now+TIME` or `now-TIME`.
+fn offset(name: &str) -> Option<i64> {
+    let shift = name.strip_prefix("now")?;
     let (sign, time) = match shift.split_at_checked(1) {
-        None => return Ok(0),
+        None => return Some(0),
         Some(("+", time)) => (1, time),
         Some(("-", time)) => (-1, time),
-        Some(_) => return Err(unknown()),
+        Some(_) => return None,
     };
-    let seconds = duration(time).ok_or_else(unknown)?.as_secs();
-    i64::try_from(seconds).map(|seconds| sign * seconds).map_err(|_| unknown())
+    Some(sign * i64::try_from(duration(time)?.as_secs()).ok()?)
 }
 
 fn http_date(unix_seconds: i64) -> String {

@@ -4,7 +4,8 @@
 //! mutations.toml holds the changes. That each still fits the source is a test of this crate.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
@@ -110,7 +111,13 @@ struct Copy {
 impl Copy {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        copy(workspace::root(), folder.path())?;
+        // Every file that git tracks or would track.
+        let script = "git ls-files -z --cached --others --exclude-standard | \
+                      xargs -0 cp --parents --target-directory \"$0\"";
+        let mut copy = Command::new("sh");
+        copy.args(["-c", script]).arg(folder.path()).current_dir(workspace::root());
+        let (status, printed) = process::run(&mut copy)?;
+        ensure!(status.success(), "the checkout cannot be copied:\n{printed}");
         Ok(Self { folder, target: workspace::target_dir()?.join("mutate") })
     }
 
@@ -128,11 +135,7 @@ impl Copy {
         command.current_dir(self.folder.path()).env("CARGO_TARGET_DIR", &self.target);
         command.args(["test", "--locked", "--quiet", "--package", test.package, "--lib"]);
         command.args(["--", "--exact", &test.path]);
-        let mut printed = String::new();
-        process::lines(&mut command, |line| {
-            printed.push_str(line);
-            printed.push('\n');
-        })?;
+        let (_, printed) = process::run(&mut command)?;
         verdict(&printed).with_context(|| test.path.clone())
     }
 }
@@ -145,23 +148,6 @@ fn verdict(printed: &str) -> Result<bool> {
         Some(result) if result.contains(" 1 passed; 0 failed;") => Ok(true),
         _ => bail!("expected the result of one test:\n{printed}"),
     }
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
-        let entry = entry?;
-        let (name, target) = (entry.file_name(), to.join(entry.file_name()));
-        if name == ".git" || name == "target" {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            std::fs::create_dir(&target)?;
-            copy(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -75,11 +75,7 @@ fn has_cargo_tool(tool: &str, version: &str) -> bool {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let mut printed = String::new();
-    let status = process::lines(command.env("DEBIAN_FRONTEND", "noninteractive"), |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
+    let (status, printed) = process::run(command.env("DEBIAN_FRONTEND", "noninteractive"))?;
     if !status.success() {
         bail!("{command:?} failed:\n{printed}");
     }

@@ -27,6 +27,13 @@ pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result
     child.wait().context("wait for the command")
 }
 
+/// Runs `command` to its end and returns its exit status and its output on stdout and stderr.
+pub(crate) fn run(command: &mut Command) -> Result<(ExitStatus, String)> {
+    let mut printed = String::new();
+    let status = lines(command, |line| printed.extend([line, "\n"]))?;
+    Ok((status, printed))
+}
+
 /// Result of a command that ran with a time limit.
 pub(crate) struct Captured {
     /// Exit status; none if the command exceeded its time limit and was killed.
@@ -108,33 +115,4 @@ fn signal(target: &str, name: &str) {
     let script = "kill -s \"$1\" -- \"$0\"";
     // An error means that the target has ended; the caller waits for it in any case.
     let _ = Command::new("sh").args(["-c", script, target, name]).stderr(Stdio::null()).status();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn lines_are_in_order_from_both_streams() {
-        let mut seen = Vec::new();
-        let status = lines(&mut shell("echo one; echo two >&2; printf three; exit 3"), |line| {
-            seen.push(line.to_owned());
-        });
-        assert_eq!(seen, ["one", "two", "three"]);
-        assert_eq!(status.unwrap().code(), Some(3));
-    }
-
-    #[test]
-    fn a_command_over_its_limit_is_killed_with_its_children() {
-        let mut command = shell("echo out; sleep 1000 & sleep 1000");
-        let captured = capture(&mut command, Duration::from_millis(200)).unwrap();
-        assert!(captured.status.is_none());
-        assert_eq!(captured.text, "out\n");
-    }
 }

@@ -25,11 +25,7 @@ pub(crate) fn cargo() -> Command {
 
 /// Runs cargo and returns its output; fails with that output if cargo fails.
 pub(crate) fn run_cargo(arguments: &[&str]) -> Result<String> {
-    let mut printed = String::new();
-    let status = process::lines(cargo().args(arguments), |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
+    let (status, printed) = process::run(cargo().args(arguments))?;
     ensure!(status.success(), "`cargo {}` failed:\n{printed}", arguments.join(" "));
     Ok(printed)
 }

@@ -2,7 +2,6 @@
 //! many clients read while it is written, and the hits that are left after a kill.
 
 mod film;
-mod origin;
 mod reopen;
 mod speed;
 mod warmth;

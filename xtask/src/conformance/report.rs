@@ -252,32 +252,4 @@ mod tests {
         let circle = [case("a", &["b"]), case("b", &["a"])];
         assert_eq!(verdict_of(&circle, json!({ "a": true, "b": true }), "a"), Verdict::Dependency);
     }
-
-    #[test]
-    fn only_scored_cases_become_better_or_worse() {
-        let record = |rows: &[(&str, Kind, Verdict)]| {
-            let row = |&(id, kind, result): &(&str, Kind, Verdict)| {
-                (id.to_owned(), Row { file: "f".to_owned(), kind, result })
-            };
-            Record { suite: "s".to_owned(), cases: rows.iter().map(row).collect() }
-        };
-        let before = record(&[
-            ("a", Kind::Required, Verdict::Pass),
-            ("b", Kind::Required, Verdict::Fail),
-            ("c", Kind::Check, Verdict::Pass),
-        ]);
-        let after = record(&[
-            ("a", Kind::Required, Verdict::Setup),
-            ("b", Kind::Required, Verdict::Pass),
-            ("c", Kind::Check, Verdict::Fail),
-        ]);
-        assert_eq!(
-            (before.better_than(&after), after.better_than(&before)),
-            (vec!["a"], vec!["b"])
-        );
-        assert_eq!(
-            before.headline(),
-            "required 1/2, optimal 0/0, violations 1 (checks answered yes: 1/1)"
-        );
-    }
 }

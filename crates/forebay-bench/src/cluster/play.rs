@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_testkit::client::{Client, Request, Timings};
+use anyhow::Context as _;
+use forebay_testkit::client::{Client, Reply, Request, Timings};
 use forebay_testkit::launch::Signal;
 use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisLaunch;
 use futures_util::future::try_join_all;
 
-use super::fleet::{Fleet, admin};
+use super::fleet::Fleet;
 use super::tap::Tap;
 use crate::report::Table;
 
@@ -84,7 +85,7 @@ async fn crowds(crowd: Crowd, plan: &Plan, table: &mut Table) -> anyhow::Result<
     for round in 0..plan.rounds {
         let before = origin.requests();
         let replies = fleet.crowd(crowd.callers, &format!("/round/{round}")).await?;
-        times.extend(replies.iter().filter_map(forebay_testkit::client::Reply::end_after));
+        times.extend(replies.iter().filter_map(Reply::end_after));
         most = most.max(origin.requests() - before);
     }
     let reads = reads(&fleet).await? - reads_before;
@@ -119,7 +120,7 @@ async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> an
     let mut times = Vec::new();
     for _ in 0..plan.rounds {
         let replies = fleet.crowd(crowd.callers, "/round/0").await?;
-        times.extend(replies.iter().filter_map(forebay_testkit::client::Reply::end_after));
+        times.extend(replies.iter().filter_map(Reply::end_after));
     }
     let times = Timings::new(times);
     let name = format!("{} × {}, all hits, without a load", crowd.caches, crowd.callers);
@@ -130,7 +131,7 @@ async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> an
 
 /// Returns the number of lookups in Redis by all instances.
 async fn reads(fleet: &Fleet) -> anyhow::Result<u64> {
-    fleet.sum("forebay_tier_seconds_count", "op=\"open\"").await
+    fleet.sum("forebay_tier_seconds_count{op=\"open\"}").await
 }
 
 /// Measures the delay between the responses to the leader's client and to a follower's. The leader
@@ -140,7 +141,7 @@ async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, slow_origin().await?);
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
     let mut clients = Vec::new();
-    for cache in &fleet.caches {
+    for cache in &fleet.0 {
         clients.push(Client::connect(cache.address()).await?);
     }
     let mut later = Vec::new();
@@ -155,7 +156,7 @@ async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let name = "follower, 1 KiB, after its leader's client";
     table.time(format!("{name}: p50"), later.p50(), Duration::from_micros(500), 2 + OTHERS);
     table.time(format!("{name}: p99"), later.p99(), Duration::from_millis(3), 2 + OTHERS);
-    let polls = fleet.sum("forebay_lease_total", "result=\"elsewhere\"").await?;
+    let polls = fleet.sum("forebay_lease_total{result=\"elsewhere\"}").await?;
     let each = polls as f64 / plan.rounds as f64;
     table.count("follower: times that it asked who loads", each, 1.0);
     Ok(())
@@ -181,7 +182,8 @@ async fn commands_of(caches: usize, plan: &Plan) -> anyhow::Result<f64> {
     let fleet = Fleet::start(caches, &origin, &redis.url(), &plan.binary).await?;
     fleet.crowd(1, "/first").await?;
     tokio::time::sleep(SETTLE).await;
-    let tap = Tap::open(redis.address()).await?;
+    // Commands that name an entry or its leases; those of the bus do not depend on requests.
+    let tap = Tap::open(redis.address(), &["forebay:d:{", "forebay:l:{"]).await?;
     for round in 0..plan.rounds {
         fleet.crowd(1, &format!("/round/{round}")).await?;
     }
@@ -210,14 +212,14 @@ async fn kill_one(plan: &Plan) -> anyhow::Result<Duration> {
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
     let request = Request::get("/page");
     let [mut doomed, mut waiting] = [
-        Client::connect(fleet.caches[0].address()).await?,
-        Client::connect(fleet.caches[1].address()).await?,
+        Client::connect(fleet.0[0].address()).await?,
+        Client::connect(fleet.0[1].address()).await?,
     ];
     doomed.send(&request).await?;
     origin.wait_requests(1).await?;
     waiting.send(&request).await?;
-    while fleet.sum("forebay_lease_total", "result=\"elsewhere\"").await? == 0 {}
-    fleet.caches[0].signal(Signal::Kill).await?;
+    while fleet.sum("forebay_lease_total{result=\"elsewhere\"}").await? == 0 {}
+    fleet.0[0].signal(Signal::Kill).await?;
     let begun = Instant::now();
     origin.wait_requests(2).await?;
     let took = begun.elapsed();
@@ -234,9 +236,9 @@ async fn written(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let answer = move |_: &_| fresh(shown.load(Ordering::SeqCst).to_string());
     let origin = Origin::start(answer).await?;
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
-    let admin = admin(&fleet.caches[0])?;
+    let admin = fleet.0[0].admin().context("no admin listener")?;
     let mut here = Client::connect(admin).await?;
-    let mut there = Client::connect(fleet.caches[1].address()).await?;
+    let mut there = Client::connect(fleet.0[1].address()).await?;
     let page = Request::get("/page").field("Host", "shop.example");
     let purge = Request::new("POST", "/purge").field("Host", admin.to_string());
     let purge = purge.field("Content-Type", "application/json");

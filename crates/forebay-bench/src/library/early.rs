@@ -12,13 +12,15 @@ mod database;
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use forebay::{Cache, Memory, Stats};
+use forebay_testkit::client::Timings;
 use forebay_testkit::traffic::{Arrival, LIFETIME, RATE, REQUESTS, Traffic};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -59,8 +61,8 @@ const FIGURES: [(&str, Figure); 7] = [
     ("foreground loads: misses that began one", |tally| tally.foreground.to_string()),
     ("refreshes behind an answer", |tally| (tally.loads - tally.foreground).to_string()),
     ("loads in all", |tally| tally.loads.to_string()),
-    ("time of a query, median", |tally| millis(tally.query(0.5))),
-    ("time of a query, nine of ten", |tally| millis(tally.query(0.9))),
+    ("time of a query, median", |tally| millis(tally.queries.p50())),
+    ("time of a query, nine of ten", |tally| millis(tally.queries.percentile(90))),
 ];
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
@@ -97,11 +99,6 @@ impl Tally {
     fn hit_ratio(&self) -> f64 {
         part(self.hits, self.hits + self.misses)
     }
-
-    fn query(&self, at: f64) -> Duration {
-        let last = self.queries.len().saturating_sub(1);
-        self.queries.get((last as f64 * at).round() as usize).copied().unwrap_or_default()
-    }
 }
 
 fn part(of: u64, all: u64) -> f64 {
@@ -124,8 +121,7 @@ struct Tally {
     /// Misses that began the load for which they waited.
     foreground: u64,
     loads: u64,
-    /// Durations of the queries, sorted.
-    queries: Vec<Duration>,
+    queries: Timings,
 }
 
 async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
@@ -200,7 +196,7 @@ impl Subject {
         let query = move || async move {
             let begun = Instant::now();
             let listing = database.list(page).await;
-            queries.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
+            queries.lock().push(begun.elapsed());
             listing
         };
         let listing = cache.get_or_load(format!("page:{page}"), query).await?;
@@ -210,15 +206,14 @@ impl Subject {
 
     /// From here on queries count, and calls beside those that are counted already.
     fn starts_over(&self) -> Stats {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.queries.lock().clear();
         self.cache.stats()
     }
 
     fn since(&self, before: Stats) -> Tally {
         let now = self.cache.stats();
         let misses = now.misses - before.misses;
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        queries.sort_unstable();
+        let queries = Timings::new(self.queries.lock().drain(..));
         Tally {
             hits: now.hits - before.hits,
             misses,

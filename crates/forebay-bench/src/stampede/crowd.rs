@@ -265,8 +265,8 @@ impl Ground {
         let outcome = self.outcome(&replies.await?);
         if self.case == Case::Truncated {
             // Nothing of it may be stored: the next request causes a fetch.
-            let next = Client::connect(self.cache.address()).await?;
-            let next = next_reply(next, &self.case.request(0)).await?;
+            let mut next = Client::connect(self.cache.address()).await?;
+            let next = next.ask(&self.case.request(0)).await?;
             let fetched = self.origin.requests() - self.before.0;
             ensure!(fetched > outcome.fetches, "a truncated body was stored");
             ensure!(!next.ended_cleanly(), "a truncated body ended as if it were whole");
@@ -308,17 +308,12 @@ impl Ground {
         Ok(outcome)
     }
 
-    /// Asks the cache itself how many wait, until that is everybody or the origin has answered.
+    /// Waits until all clients wait in the cache, or the origin has answered.
     async fn wait_until_all_wait(&self) -> anyhow::Result<()> {
-        let admin = self.cache.admin().context("the ready line names no admin listener")?;
-        let mut client = Client::connect(admin).await?;
-        let metrics = Request::get("/metrics").field("Host", admin.to_string());
-        let all = format!("forebay_in_flight{{site=\"default\"}} {CROWD}");
-        while self.origin.counts().in_flight > 0 {
-            if client.ask(&metrics).await?.text().lines().any(|line| line == all) {
-                break;
-            }
-        }
+        let in_flight = "forebay_in_flight{site=\"default\"}";
+        while self.origin.counts().in_flight > 0
+            && self.cache.metric(in_flight).await? < CROWD as u64
+        {}
         Ok(())
     }
 
@@ -373,10 +368,6 @@ impl Ground {
             joined: None,
         }
     }
-}
-
-async fn next_reply(mut client: Client, request: &Request) -> anyhow::Result<Reply> {
-    client.ask(request).await
 }
 
 /// A reply, and when its end came.

@@ -52,13 +52,13 @@ pub(crate) async fn misses(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
 
 async fn miss(binary: &Path, scale: Scale, slowed: Duration) -> anyhow::Result<Row> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let mut plain = ground::cache(binary, &origin, &[]).await?;
+    let mut plain = ground::cache(binary, &origin, "", &[]).await?;
     let (mut singles, mut ratios) = (Vec::new(), Vec::new());
     let mut loads = 0;
     for round in 0..scale.rounds {
         let proxy = FaultProxy::start(redis.address()).await?;
         let url = format!("redis://{}", proxy.address());
-        let mut cache = ground::cache(binary, &origin, &["--redis", &url]).await?;
+        let mut cache = ground::cache(binary, &origin, "", &["--redis", &url]).await?;
         cache.wait_state("ready").await?;
         let path = format!("/{}/{round}", slowed.as_millis());
         let alone = plain.timed(&format!("{path}/alone")).await?;

@@ -1,36 +1,42 @@
-//! Runs the steps of a client.
+//! Steps of a client.
 
+use std::iter::{Copied, Peekable};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{Fault, STEP_WAIT, World, after};
-use crate::client::{Client, Reply};
-use crate::scenario::script::{ClientBlock, Expect, Step};
+use super::line::Line;
+use super::parse::ClientBlock;
+use super::run::{STEP_WAIT, World};
+use super::{Fault, check, counter};
+use crate::client::{Client, Reply, Request};
 
 /// Maximum number of bytes of a body in a message.
 const SHOWN_BYTES: usize = 200;
 
+/// Runs the steps of one client.
 pub(super) async fn run(
     block: Arc<ClientBlock>,
     copy: usize,
     world: Arc<World>,
 ) -> Result<(), Fault> {
     let name = match block.copies {
-        1 => block.name.clone(),
+        1 => block.name.to_owned(),
         _ => format!("{}[{copy}]", block.name),
     };
     let fault = |line, error: anyhow::Error| Fault::new(line, format!("{name}: {error:#}"));
-    let address =
-        world.address(&block.target).map_err(|what| fault(block.line, anyhow::anyhow!(what)))?;
+    let address = world.address(block.target).map_err(|error| fault(block.line, error))?;
     let mut session = Session { world: &world, address, client: None, reply: None };
     session.reconnect().await.map_err(|error| fault(block.line, error))?;
-    for (line, step) in &block.steps {
-        session.play(step).await.map_err(|error| fault(*line, error))?;
+    let mut lines = block.steps.iter().copied().peekable();
+    while let Some(line) = lines.next() {
+        session.play(line, &mut lines).await.map_err(|error| fault(line.number, error))?;
     }
     Ok(())
 }
+
+type Lines<'a> = Peekable<Copied<std::slice::Iter<'a, Line>>>;
 
 struct Session<'a> {
     world: &'a World,
@@ -40,84 +46,105 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn play(&mut self, step: &Step) -> anyhow::Result<()> {
-        match step {
-            Step::Send(request) => {
-                let now = &self.world.now;
-                let request = request.clone().map_values(|value| now.expand(value));
-                self.client()?.send(&request).await
+    async fn play(&mut self, mut words: Line, lines: &mut Lines<'_>) -> anyhow::Result<()> {
+        ensure!(words.as_field().is_none(), "a field must stand under a `send`");
+        let gates = &self.world.gates;
+        match words.word("a step")? {
+            "send" => {
+                let request = self.request(&mut words, lines)?;
+                self.client()?.send(&request).await?;
             }
-            Step::SendRaw(bytes) => self.client()?.send_raw(bytes).await,
-            Step::Expect(expect) => self.expect(expect).await,
-            Step::Close => {
-                self.client = None;
-                Ok(())
-            }
-            Step::Reconnect => self.reconnect().await,
-            Step::Await(name, gate) => {
+            "send-raw" => self.client()?.send_raw(&words.quoted()?).await?,
+            "expect" => self.expect(&mut words).await?,
+            "close" => self.client = None,
+            "reconnect" => self.reconnect().await?,
+            "await" => {
+                let (name, gate) = (words.rest, gates.named(&mut words)?);
                 let waited = tokio::time::timeout(STEP_WAIT, gate.wait()).await;
-                waited.with_context(|| self.too_long(&format!("barrier {name}")))
+                let shut = || format!("waited {STEP_WAIT:?} for barrier {name}; {}", gates.shut());
+                waited.with_context(shut)?;
             }
-            Step::Signal(gate) => {
-                gate.arrive();
-                Ok(())
+            "signal" => gates.named(&mut words)?.arrive(),
+            "wait-origin" => {
+                let origin = self.world.origin(&mut words)?;
+                origin.wait_requests(words.number("a number of requests")?).await?;
             }
-            Step::WaitOrigin(name, count) => {
-                let origin = self.world.origins.get(name).context("no such origin")?;
-                origin.wait_requests(*count).await
-            }
-            Step::Shut(name) => {
-                let origin = self.world.origins.get(name).context("no such origin")?;
-                origin.shut().await
-            }
-            Step::WaitMetric(counter) => {
+            "shut" => self.world.origin(&mut words)?.shut().await?,
+            "wait-metric" => {
                 let give_up = tokio::time::Instant::now() + STEP_WAIT;
-                let settled = after::settle(counter, self.world, give_up).await;
-                settled.map_err(|what| anyhow::anyhow!("{}: {what}", counter.subject))
+                return counter::settle(words, self.world, give_up).await;
             }
-            Step::Advance(by) => self.world.advance(*by).map_err(anyhow::Error::msg),
+            "advance" => self.world.advance(words.duration()?)?,
+            other => bail!("`{other}` is no step of a client"),
         }
+        words.end()
     }
 
-    async fn expect(&mut self, expect: &Expect) -> anyhow::Result<()> {
-        match expect {
-            Expect::Reply(status) => {
-                self.next_head(*status).await?;
-                self.whole_body().await.map(|_| ())
+    /// Request in a line `METHOD TARGET` and in the lines below it.
+    fn request(&self, words: &mut Line, lines: &mut Lines<'_>) -> anyhow::Result<Request> {
+        let mut request = Request::new(words.word("a method")?, words.word("a target")?);
+        while let Some(mut part) = lines.peek().copied() {
+            if let Some((name, value)) = part.as_field() {
+                request = request.field(name, self.world.now.expand(value)?);
+            } else {
+                request = match part.word("a step")? {
+                    "body" => request.body(part.quoted()?),
+                    "body-size" => request.body(part.pattern()?),
+                    "chunked" => request.chunked(),
+                    "no-host" => request.without_host(),
+                    _ => break,
+                };
+                part.end()?;
             }
-            Expect::Head(status) => self.next_head(*status).await,
-            Expect::Version(version) => {
-                let line = &self.last()?.status_line;
-                let came = line.split(' ').next().unwrap_or_default();
-                ensure!(came == format!("HTTP/{version}"), "expected HTTP/{version}, came {came}");
-                Ok(())
-            }
-            Expect::Interim(status) => expect_interim(self.last()?, *status),
-            Expect::NoInterim => {
-                let came = &self.last()?.interim;
-                ensure!(came.is_empty(), "expected no interim response, came {came:?}");
-                Ok(())
-            }
-            Expect::Header(check) => {
-                let now = &self.world.now;
-                let fields = &self.last()?.fields;
-                check.check(fields, |value| now.expand(value)).map_err(anyhow::Error::msg)
-            }
-            Expect::Trailer(check) => {
-                let now = self.world.now.clone();
-                let fields = self.whole_body().await?.trailers();
-                check.check(fields, |value| now.expand(value)).map_err(anyhow::Error::msg)
-            }
-            Expect::Body(body) => same_body(body, self.whole_body().await?.body()),
-            Expect::BodyBegins(part) => self.body_begins(part).await,
-            Expect::BodyLength(length) => {
-                let came = self.whole_body().await?.body_length();
-                ensure!(came == *length, "expected a body of {length} bytes, came {came}");
-                Ok(())
-            }
-            Expect::Truncated => self.truncated().await,
-            Expect::Closed => self.closed().await,
+            lines.next();
         }
+        Ok(request)
+    }
+
+    async fn expect(&mut self, words: &mut Line) -> anyhow::Result<()> {
+        match words.word("what to expect")? {
+            "head" => self.next_head(words.number("a status")?).await?,
+            "version" => {
+                let version = words.word("a version")?;
+                let came = self.last()?.status_line.split(' ').next().unwrap_or_default();
+                ensure!(came == format!("HTTP/{version}"), "expected {version}, came {came}");
+            }
+            "interim" => {
+                let came = self.last()?.interim.iter().map(|interim| interim.status);
+                let came: Vec<u16> = came.collect();
+                let holds = match words.take("none") {
+                    true => came.is_empty(),
+                    false => came.contains(&words.number("a status or none")?),
+                };
+                ensure!(holds, "expected other interim responses, came {came:?}");
+            }
+            "header" => {
+                check::field(*words, &self.last()?.fields, &self.world.now)?;
+                words.rest = "";
+            }
+            "trailer" => {
+                let now = self.world.now.clone();
+                check::field(*words, self.whole_body().await?.trailers(), &now)?;
+                words.rest = "";
+            }
+            "body" => same_body(&words.quoted()?, self.whole_body().await?.body())?,
+            "body-size" => same_body(&words.pattern()?, self.whole_body().await?.body())?,
+            "body-begins" => self.body_begins(&words.quoted()?).await?,
+            "body-length" => {
+                let length: u64 = words.number("a number of bytes")?;
+                let came = self.whole_body().await?.body_length();
+                ensure!(came == length, "expected a body of {length} bytes, came {came}");
+            }
+            "truncated" => self.truncated().await?,
+            "closed" => self.closed().await?,
+            status => {
+                let number = status.parse().ok();
+                let number = number.with_context(|| format!("`{status}` cannot be expected"))?;
+                self.next_head(number).await?;
+                self.whole_body().await?;
+            }
+        }
+        Ok(())
     }
 
     async fn next_head(&mut self, status: u16) -> anyhow::Result<()> {
@@ -185,7 +212,7 @@ impl Session<'_> {
     async fn reconnect(&mut self) -> anyhow::Result<()> {
         // The old connection is closed first, because a front end may limit connections.
         (self.client, self.reply) = (None, None);
-        self.client = Some(Client::connect(self.address).await?.with_patience(STEP_WAIT));
+        self.client = Some(Client::connect(self.address).await?);
         Ok(())
     }
 
@@ -216,18 +243,8 @@ impl Session<'_> {
     }
 
     fn while_waiting(&self, what: &str) -> String {
-        format!("expected {what}; {}", self.world.shut_gates())
+        format!("expected {what}; {}", self.world.gates.shut())
     }
-
-    fn too_long(&self, what: &str) -> String {
-        format!("waited {STEP_WAIT:?} for {what}; {}", self.world.shut_gates())
-    }
-}
-
-fn expect_interim(reply: &Reply, status: u16) -> anyhow::Result<()> {
-    let came: Vec<u16> = reply.interim.iter().map(|interim| interim.status).collect();
-    ensure!(came.contains(&status), "expected an interim {status}, came {came:?}");
-    Ok(())
 }
 
 fn same_body(expected: &[u8], came: &[u8]) -> anyhow::Result<()> {

@@ -24,6 +24,7 @@ mod args;
 mod cluster;
 mod config;
 mod disk;
+mod listener;
 mod log;
 mod origin;
 mod output;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::{Reloaded, Service};
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
@@ -32,6 +33,7 @@ pub(crate) struct Source {
 /// Parts of a running cache that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
+    pub(crate) limits: Arc<AddressLimits>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Log,
 }
@@ -105,13 +107,15 @@ impl Reload {
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, token, log } = &self.targets;
+        let ReloadTargets { service, limits, token, log } = &self.targets;
         let mut needs_restart = self.started.changed_fixed_options(config);
         if !token.replace(config.admin_token.as_deref()) {
             needs_restart.push("admin_token_file");
         }
         log.change(config.log, config.access_log);
         service.log_access(config.access_log != AccessLog::Off);
+        service.trust_proxies(&Arc::new(config.trust.clone()));
+        limits.set_max(config.connections_per_address_max);
         Ok(ReloadOutcome { sites: service.reload(&sites), needs_restart })
     }
 }

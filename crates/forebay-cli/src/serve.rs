@@ -11,14 +11,15 @@ use anyhow::Context;
 use forebay_disk::Disk;
 use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
+use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
 
 use crate::admin::{Admin, AdminState, Token};
 use crate::args::ServeArgs;
-use crate::config::AccessLog;
 use crate::config::resolved::ResolvedConfig;
+use crate::config::{AccessLog, ListenAddress};
 use crate::log::Log;
 use crate::output::{print_error, print_line};
 use crate::reload::{Reload, ReloadTargets, Source};
@@ -127,7 +128,8 @@ impl Running {
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
         let front = Arc::new(GuardCounters::default());
-        let listeners = Listeners::bind(&config.listen)?;
+        let limits = AddressLimits::new(config.connections_per_address_max);
+        let listeners = Listeners::bind(&config.listeners, &limits)?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
@@ -138,7 +140,7 @@ impl Running {
             stop: stopping.clone(),
         };
         let workers = Workers::start(config.threads, &connections)?;
-        let targets = ReloadTargets { service: service.clone(), token, log };
+        let targets = ReloadTargets { service: service.clone(), limits, token, log };
         let reload = Arc::new(Reload::new(source, targets, config));
         let engine = service.engine().clone();
         let state =
@@ -151,7 +153,10 @@ impl Running {
     }
 
     fn urls(&self) -> String {
-        let urls = self.listeners.addresses().map(|address| format!("http://{address}"));
+        let urls = self.listeners.addresses().map(|address| match address {
+            ListenAddress::Tcp(address) => format!("http://{address}"),
+            unix @ ListenAddress::Unix(_) => unix.to_string(),
+        });
         urls.collect::<Vec<_>>().join(" ")
     }
 }
@@ -182,5 +187,6 @@ fn service(
     let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(config.access_log != AccessLog::Off);
+    service.trust_proxies(&Arc::new(config.trust.clone()));
     Ok(service)
 }

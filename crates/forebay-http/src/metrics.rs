@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::edge::peer::AddressOrigin;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use tiers::LowerTierMetrics;
@@ -52,6 +53,7 @@ pub struct Metrics {
     admissions: Family<ResultLabel, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
+    forwarded: Family<ResultLabel, Counter>,
     refused: Family<LimitLabel, Counter>,
     tier_bytes: Family<TierLabel, Gauge>,
     tier_entries: Family<TierLabel, Gauge>,
@@ -152,6 +154,7 @@ impl Metrics {
             admissions: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
+            forwarded: Family::default(),
             refused: Family::default(),
             tier_bytes: Family::default(),
             tier_entries: Family::default(),
@@ -165,6 +168,9 @@ impl Metrics {
         // Created at zero, so that an alert sees the first increase.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
+        }
+        for result in ["named", "unnamed"] {
+            let _ = metrics.forwarded.get_or_create(&ResultLabel { result });
         }
         for result in ["waited", "refused", "released"] {
             let _ = metrics.admissions.get_or_create(&ResultLabel { result });
@@ -218,6 +224,11 @@ impl Metrics {
             self.invalidations.clone(),
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
+        registry.register(
+            "forwarded",
+            "Requests of trusted proxies, by whether they name a client",
+            self.forwarded.clone(),
+        );
         registry.register(
             "refused",
             "Requests and connections rejected by a limit, by limit",
@@ -324,6 +335,16 @@ impl Metrics {
         let gauge = self.tunnels.get_or_create(&SiteLabel { site: site.into() }).clone();
         gauge.inc();
         OpenTunnel(gauge)
+    }
+
+    /// Counts a request of a trusted proxy.
+    pub(crate) fn count_forwarded(&self, origin: AddressOrigin) {
+        let result = match origin {
+            AddressOrigin::Connection => return,
+            AddressOrigin::Proxy => "named",
+            AddressOrigin::ProxyItself => "unnamed",
+        };
+        self.forwarded.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.

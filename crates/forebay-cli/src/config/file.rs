@@ -46,6 +46,7 @@ pub(crate) struct RedisFile {
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) top: Section,
+    pub(crate) listeners: Vec<Section>,
     pub(crate) memory: Section,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
@@ -59,6 +60,7 @@ impl File {
     pub(crate) fn empty(place: Place) -> Self {
         Self {
             top: Section::empty(Table::Top, "", place),
+            listeners: Vec::new(),
             memory: Section::empty(Table::Memory, "memory", place),
             redis: None,
             disk: Section::empty(Table::Disk, "disk", place),
@@ -154,6 +156,7 @@ impl Walk<'_> {
         let mut file = File::empty(self.lines.place(0));
         for (key, value) in root {
             match key.get_ref().as_ref() {
+                "listener" => file.listeners = self.listeners(value),
                 "memory" => self.table(value, &mut file.memory),
                 "disk" => self.table(value, &mut file.disk),
                 "redis" => file.redis = self.redis(Table::Redis.path(), value),
@@ -204,6 +207,17 @@ impl Walk<'_> {
             }
         }
         Some(file)
+    }
+
+    fn listeners(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Section> {
+        const SHAPE: &str = "must be a list of tables; write [[listener]] above each one's fields";
+        let DeValue::Array(items) = value.get_ref() else {
+            self.report(value, "listener", SHAPE);
+            return Vec::new();
+        };
+        let section =
+            |(n, item)| self.section(Table::Listener, &format!("listener[{n}]"), item, SHAPE);
+        items.iter().enumerate().filter_map(section).collect()
     }
 
     fn fallbacks(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Vec<Section> {

@@ -4,6 +4,7 @@
 //! them can know an option that the others do not.
 
 use super::host::HostPattern;
+use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
 use super::reader::{self, AccessLog, Reader};
 use super::redis_url::RedisUrl;
@@ -11,6 +12,8 @@ use super::table::Table;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
+use forebay_semantics::Networks;
+use forebay_semantics::client_address::AddressField;
 use http::Method;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -101,6 +104,20 @@ options! {
     LISTEN: Vec<SocketAddr> = Top "listen", reader::ADDRESSES, Value(r#"["127.0.0.1:8080"]"#);
         "Addresses that serve clients: one, or a list of up to 64. Port 0 takes a free port.",
         "A loopback address: no other host can connect until the operator allows it.";
+    TRUSTED_PROXIES: Networks = Top "trusted_proxies", reader::NETWORKS, Value("[]");
+        "Proxies that may name the client and its scheme: networks such as `10.0.0.0/8`, addresses, \
+         `loopback`, `private` (RFC 1918 and RFC 4193) and `unix`.",
+        "A client that is trusted by mistake could choose its address and scheme.";
+    CLIENT_ADDRESS_FROM: AddressField =
+        Top "client_address_from", reader::ADDRESS_FIELD, Value(r#""x-forwarded-for""#);
+        "Field in which trusted proxies name the client: `x-forwarded-for`, `forwarded` (RFC 7239), or \
+         a field with one address, such as `cf-connecting-ip`. Other such fields are ignored.",
+        "The field that most proxies set.";
+    CONNECTIONS_PER_ADDRESS_MAX: u64 =
+        Top "connections_per_address_max", reader::COUNT, Value("0"), "0" to "1048576";
+        "Maximum number of open connections per client address, IPv6 by /64; 0 means no limit. \
+         Further connections are closed. Trusted proxies are not limited.",
+        "Many clients may share one address behind a NAT.";
     ADMIN: SocketAddr = Top "admin", reader::ADDRESS, Value(r#""127.0.0.1:8081""#);
         "Address of the admin listener: health, metrics, purges, dashboard.",
         "A loopback address, because any client of this listener may purge the cache.";
@@ -118,6 +135,16 @@ options! {
     ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
         "Access log on stdout: one line per request in the common log format or as JSON, or off.",
         "A line per request costs more than a hit; the metrics count every request in any case.";
+
+    LISTENER_ADDRESS: ListenAddress = Listener "address", reader::LISTEN_ADDRESS, Required;
+        "IP address and port, or `unix:` and the path of a Unix socket (mode 0660; a socket file \
+         without a listener is replaced).",
+        "A listener without an address has no use.";
+    LISTENER_PROXY_PROTOCOL: bool =
+        Listener "proxy_protocol", reader::PROXY_PROTOCOL, Value(r#""off""#);
+        "`required`: each connection begins with a PROXY protocol header (version 1 or 2) of one of \
+         `trusted_proxies`; others are closed. `off`: none is read.",
+        "A header from an untrusted peer would let it choose its address.";
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
@@ -364,6 +391,12 @@ options! {
         Site "cache_group_length_max", reader::COUNT, Value("128"), "32" to "1024";
         "Maximum length of a group name in bytes; longer ones are ignored.",
         "Fits a path or a database key; RFC 9875 requires at least 32.";
+    SITE_IGNORE_SCHEME: bool = Site "ignore_scheme", reader::TRUTH, Value("false");
+        "Gives http and https one key, for an origin whose responses do not depend on the scheme.",
+        "A stored redirect to https must not answer a request over https.";
+    SITE_FORWARDED: bool = Site "forwarded", reader::TRUTH, Value("false");
+        "Adds `Forwarded` (RFC 7239) to requests to the origin, beside `X-Forwarded-*`.",
+        "Few origins read it, and it repeats `X-Forwarded-*`.";
     SITE_TIER_ERRORS: TierErrors = Site "tier_errors", reader::TIER_ERRORS, Value(r#""graceful""#);
         "Effect of a failing lower tier on a request: `graceful` fetches from the origin, `strict` \
          answers 503 unless another tier has the entry.",

@@ -1,6 +1,7 @@
 //! Readers that convert raw values to typed ones, one for each type of option.
 
 use super::host::HostPattern;
+use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
 use super::problem::Problems;
 use super::redis_url::RedisUrl;
@@ -9,6 +10,8 @@ use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
+use forebay_semantics::Networks;
+use forebay_semantics::client_address::AddressField;
 use http::Method;
 use http::uri::Authority;
 use std::cmp::Ordering;
@@ -60,6 +63,52 @@ pub(super) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
         _ => list(typed, problems, ADDRESS.read),
     },
     show: |addresses| bracketed(addresses, |address| quoted(address)),
+    order: None,
+};
+
+pub(super) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
+    kind: "address, or \"unix:\" and a path",
+    read: |typed, problems| text(typed, problems, ListenAddress::parse),
+    show: |address| quoted(address),
+    order: None,
+};
+
+pub(super) const NETWORKS: Reader<Networks> = Reader {
+    kind: "list of networks",
+    read: |typed, problems| {
+        let sets = list(typed, problems, |item, problems| {
+            text(item, problems, |name| {
+                let mut set = Networks::default();
+                set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
+                Ok(set)
+            })
+        })?;
+        let mut all = Networks::default();
+        sets.iter().for_each(|set| all.extend(set));
+        Some(all)
+    },
+    show: |networks| bracketed(&networks.texts().collect::<Vec<_>>(), |text| quoted(text)),
+    order: None,
+};
+
+pub(super) const ADDRESS_FIELD: Reader<AddressField> = Reader {
+    kind: "name of a field",
+    read: |typed, problems| {
+        text(typed, problems, |name| {
+            AddressField::parse(name).ok_or_else(|| {
+                let example = "\"x-forwarded-for\", \"forwarded\" or \"cf-connecting-ip\"";
+                format!("\"{name}\" is not the name of a header field such as {example}")
+            })
+        })
+    },
+    show: |field| quoted(field.name()),
+    order: None,
+};
+
+pub(super) const PROXY_PROTOCOL: Reader<bool> = Reader {
+    kind: "\"off\" or \"required\"",
+    read: |typed, problems| word(typed, problems, &PROXY_PROTOCOLS),
+    show: |chosen| quoted(word_of(&PROXY_PROTOCOLS, chosen)),
     order: None,
 };
 
@@ -295,6 +344,8 @@ const LEVELS: [(&str, Level); 5] = [
     ("debug", Level::DEBUG),
     ("trace", Level::TRACE),
 ];
+
+const PROXY_PROTOCOLS: [(&str, bool); 2] = [("off", false), ("required", true)];
 
 const ACCESS_LOGS: [(&str, AccessLog); 3] =
     [("off", AccessLog::Off), ("common", AccessLog::Common), ("json", AccessLog::Json)];

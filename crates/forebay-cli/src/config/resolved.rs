@@ -4,6 +4,7 @@
 
 mod admin;
 mod disk;
+mod listeners;
 mod redis;
 mod sites;
 
@@ -15,6 +16,7 @@ use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
+use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::Method;
 use http::uri::{Authority, Scheme};
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
 
+pub(crate) use listeners::ResolvedListener;
 pub(crate) use redis::ResolvedRedis;
 
 /// Maximum size of a configuration file in bytes; a thousand sites need a tenth of it.
@@ -39,8 +42,12 @@ const IN_FLIGHT_SHARE: u64 = 4;
 /// Configuration of `serve`, resolved.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedConfig {
-    /// Addresses that serve clients; at least one, without duplicates.
-    pub(crate) listen: Vec<SocketAddr>,
+    /// Listeners for clients; at least one. Their addresses are unique.
+    pub(crate) listeners: Vec<ResolvedListener>,
+    /// Proxies that may name the client of a request.
+    pub(crate) trust: ProxyTrust,
+    /// Maximum number of connections per client address; 0 means no limit.
+    pub(crate) connections_per_address_max: usize,
     /// Address of the admin listener; not one of `listen`.
     pub(crate) admin: SocketAddr,
     /// Bearer token of the admin listener; `Some` unless `admin` is a loopback address.
@@ -130,6 +137,10 @@ pub(crate) struct ResolvedSite {
     pub(crate) cache_body_max: usize,
     /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
     pub(crate) cache_groups: Option<GroupLimits>,
+    /// True if http and https have one key.
+    pub(crate) ignore_scheme: bool,
+    /// True if requests to the origin get `Forwarded`.
+    pub(crate) forwarded: bool,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.
@@ -202,7 +213,7 @@ impl ResolvedConfig {
     pub(crate) fn changed_fixed_options(&self, other: &Self) -> Vec<&'static str> {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
-            (options::LISTEN.spec.name, self.listen != other.listen),
+            (options::LISTEN.spec.name, self.listeners != other.listeners),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::THREADS.spec.name, self.threads != other.threads),
             ("memory.size", memory.size != wanted.size),
@@ -316,10 +327,13 @@ fn build(
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedConfig> {
     let top = &file.top;
-    let listen = listen(file, provenance);
+    let trusted_proxies = provenance.read(top, &options::TRUSTED_PROXIES);
+    let client_address_from = provenance.read(top, &options::CLIENT_ADDRESS_FROM);
+    let connections_per_address_max = provenance.read(top, &options::CONNECTIONS_PER_ADDRESS_MAX);
+    let listeners = listeners::listeners(file, trusted_proxies.as_ref(), provenance);
     let admin = provenance.read(top, &options::ADMIN);
-    if let (Some(listen), Some(admin)) = (&listen, admin) {
-        admin::check_separate(file, listen, admin, provenance);
+    if let (Some(listeners), Some(admin)) = (&listeners, admin) {
+        admin::check_separate(file, listeners, admin, provenance);
     }
     let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
@@ -330,7 +344,9 @@ fn build(
     let disk = disk::disk(file, disk_folder, provenance);
     let sites = sites::sites(file, folder, provenance);
     Some(ResolvedConfig {
-        listen: listen?,
+        listeners: listeners?,
+        trust: ProxyTrust { proxies: trusted_proxies?, field: client_address_from? },
+        connections_per_address_max: usize::try_from(connections_per_address_max?).ok()?,
         admin: admin?,
         admin_token,
         threads: threads?,
@@ -341,23 +357,6 @@ fn build(
         disk: disk?,
         sites: sites?,
     })
-}
-
-fn listen(file: &File, provenance: &mut Provenance<'_>) -> Option<Vec<SocketAddr>> {
-    let name = options::LISTEN.spec.name;
-    let addresses = provenance.read(&file.top, &options::LISTEN)?;
-    if addresses.is_empty() {
-        provenance.refuse(&file.top, name, "must name at least one address");
-    }
-    if addresses.len() > LISTEN_MAX {
-        provenance.refuse(&file.top, name, format!("must name at most {LISTEN_MAX} addresses"));
-    }
-    for (n, address) in addresses.iter().enumerate() {
-        if address.port() != 0 && addresses[..n].contains(address) {
-            provenance.refuse(&file.top, name, format!("names {address} twice"));
-        }
-    }
-    Some(addresses)
 }
 
 fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {

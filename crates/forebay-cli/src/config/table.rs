@@ -5,6 +5,8 @@
 pub(crate) enum Table {
     /// Options before the first header.
     Top,
+    /// `[[listener]]`
+    Listener,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -25,8 +27,9 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Top,
+        Self::Listener,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -41,6 +44,7 @@ impl Table {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Top => "",
+            Self::Listener => "listener",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -56,6 +60,7 @@ impl Table {
     pub(crate) fn header(self) -> &'static str {
         match self {
             Self::Top => "the top of the file",
+            Self::Listener => "[[listener]]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -70,7 +75,7 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["memory", "disk", "redis", "site"],
+            Self::Top => &["listener", "memory", "disk", "redis", "site"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease"],
             _ => &[],

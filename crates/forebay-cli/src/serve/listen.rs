@@ -2,17 +2,22 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use forebay_http::ConnectionInfo;
+use forebay_http::connection::Connections;
+use forebay_http::edge::accept::AcceptRules;
+use forebay_http::edge::address_limits::AddressLimits;
+use forebay_semantics::PeerAddress;
 use rustix::process::{Resource, getrlimit};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::socket::listen;
+use crate::config::ListenAddress;
+use crate::config::resolved::ResolvedListener;
+use crate::listener::{AcceptedStream, Listener};
 use crate::workers::{Accepted, Workers};
 
 /// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
@@ -36,7 +41,7 @@ const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Listening sockets and the slots for client connections.
 pub(crate) struct Listeners {
-    sockets: Vec<tokio::net::TcpListener>,
+    listeners: Vec<Listener>,
     permits: Arc<Semaphore>,
     rejections: Arc<Semaphore>,
     clients_max: usize,
@@ -45,34 +50,34 @@ pub(crate) struct Listeners {
 /// Accepted connection: with a slot, or to be rejected with 503.
 enum Incoming {
     Admitted(Accepted),
-    Rejected(TcpStream, SocketAddr, OwnedSemaphorePermit),
+    Rejected(AcceptedStream, PeerAddress, OwnedSemaphorePermit),
 }
 
 impl Listeners {
     /// Binds all addresses, or none.
     ///
     /// # Errors
-    /// A message with the address, the cause and the flag to change if an address cannot be bound.
-    pub(crate) fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Self> {
-        let bound = addresses.iter().map(|address| {
-            listen(*address).map_err(|error| {
-                anyhow::anyhow!(
-                    "cannot listen on {address}: {error}; choose another address with --listen, \
-                     or `listen` in the file"
-                )
-            })
+    /// A message with the address, the cause and the option to change if an address cannot be bound.
+    pub(crate) fn bind(
+        listeners: &[ResolvedListener],
+        limits: &Arc<AddressLimits>,
+    ) -> anyhow::Result<Self> {
+        let bound = listeners.iter().map(|listener| {
+            let rules =
+                AcceptRules { proxy_protocol: listener.proxy_protocol, limits: limits.clone() };
+            Listener::bind(listener, rules)
         });
-        let sockets = bound.collect::<anyhow::Result<_>>()?;
+        let listeners = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
         tracing::debug!(clients_max, "client connection limit set");
         let permits = Arc::new(Semaphore::new(clients_max));
         let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
-        Ok(Self { sockets, permits, rejections, clients_max })
+        Ok(Self { listeners, permits, rejections, clients_max })
     }
 
     /// Bound addresses, with the ports that the system chose.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.iter().filter_map(|listener| listener.local_addr().ok())
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
+        self.listeners.iter().filter_map(Listener::address)
     }
 
     /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
@@ -89,9 +94,9 @@ impl Listeners {
             match accepted {
                 Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
                 Ok(Incoming::Rejected(stream, peer, rejection)) => {
-                    let rejecting = workers.connections().reject(stream, peer);
+                    let connections = workers.connections();
                     tokio::spawn(async move {
-                        rejecting.await;
+                        reject(stream, peer, connections).await;
                         drop(rejection);
                     });
                 }
@@ -114,20 +119,36 @@ impl Listeners {
 
     async fn accept(&self) -> io::Result<Incoming> {
         let rejection = self.rejections.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let (stream, peer) = std::future::poll_fn(|cx| {
-            let ready = self.sockets.iter().find_map(|listener| match listener.poll_accept(cx) {
-                Poll::Ready(accepted) => Some(accepted),
+        let (stream, peer, rules) = std::future::poll_fn(|cx| {
+            let ready = self.listeners.iter().find_map(|listener| match listener.poll_accept(cx) {
+                Poll::Ready(accepted) => {
+                    Some(accepted.map(|(stream, peer)| (stream, peer, listener.rules.clone())))
+                }
                 Poll::Pending => None,
             });
             ready.map_or(Poll::Pending, Poll::Ready)
         })
         .await?;
-        stream.set_nodelay(true)?;
         match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => {
-                Ok(Incoming::Admitted(Accepted { stream: stream.into_std()?, peer, permit }))
-            }
+            Ok(permit) => Ok(Incoming::Admitted(Accepted { stream, peer, rules, permit })),
             Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
+        }
+    }
+}
+
+/// Answers a connection above the limit with 503.
+async fn reject(stream: AcceptedStream, peer: PeerAddress, connections: Connections) {
+    let info = ConnectionInfo::cleartext(peer);
+    match stream {
+        AcceptedStream::Tcp(stream) => {
+            if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
+                connections.reject(stream, info).await;
+            }
+        }
+        AcceptedStream::Unix(stream) => {
+            if let Ok(stream) = tokio::net::UnixStream::from_std(stream) {
+                connections.reject(stream, info).await;
+            }
         }
     }
 }

@@ -20,6 +20,7 @@
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
 //! | `tools` | `check`, `origin` and `help` |
 //! | `opt_ins` | responses stored by request body, and cache groups |
+//! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
 //! | `crowded` | more clients than the limit on open files allows |
@@ -47,6 +48,7 @@ mod disk_trouble;
 mod early;
 mod logs;
 mod opt_ins;
+mod proxies;
 mod purge;
 mod reload;
 mod serve;

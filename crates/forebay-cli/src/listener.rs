@@ -1,22 +1,23 @@
 //! Sockets of listeners, and the streams that they accept.
 
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use forebay_http::edge::accept::AcceptRules;
 use forebay_semantics::PeerAddress;
 
 use crate::config::ListenAddress;
-use crate::config::resolved::ResolvedListener;
 use crate::socket::{listen, listen_unix};
 
 /// Listening socket with the rules for its connections.
 pub(crate) struct Listener {
-    socket: ListeningSocket,
-    pub(crate) rules: AcceptRules,
+    pub(crate) socket: ListeningSocket,
+    pub(crate) rules: Arc<AcceptRules>,
 }
 
-enum ListeningSocket {
+/// Socket that accepts connections.
+pub(crate) enum ListeningSocket {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener, ListenAddress),
 }
@@ -27,34 +28,39 @@ pub(crate) enum AcceptedStream {
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl Listener {
+impl ListeningSocket {
     /// Binds the address of a listener.
     ///
     /// # Errors
     /// A message with the address, the cause and the option to change, if it cannot be bound.
-    pub(crate) fn bind(listener: &ResolvedListener, rules: AcceptRules) -> anyhow::Result<Self> {
-        let address = &listener.address;
+    pub(crate) fn bind(address: &ListenAddress) -> anyhow::Result<Self> {
         let socket = match address {
-            ListenAddress::Tcp(tcp) => listen(*tcp).map(ListeningSocket::Tcp),
+            ListenAddress::Tcp(tcp) => listen(*tcp).map(Self::Tcp),
             ListenAddress::Unix(path) => {
-                listen_unix(path).map(|socket| ListeningSocket::Unix(socket, address.clone()))
+                listen_unix(path).map(|socket| Self::Unix(socket, address.clone()))
             }
         };
-        let socket = socket.map_err(|error| {
+        socket.map_err(|error| {
             anyhow::anyhow!(
                 "cannot listen on {address}: {error}; choose another address with --listen, or \
                  `listen` or [[listener]] in the file"
             )
-        })?;
-        Ok(Self { socket, rules })
+        })
     }
 
     /// Bound address, with the port that the system chose.
     pub(crate) fn address(&self) -> Option<ListenAddress> {
-        match &self.socket {
-            ListeningSocket::Tcp(socket) => socket.local_addr().ok().map(ListenAddress::Tcp),
-            ListeningSocket::Unix(_, address) => Some(address.clone()),
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok().map(ListenAddress::Tcp),
+            Self::Unix(_, address) => Some(address.clone()),
         }
+    }
+}
+
+impl Listener {
+    /// Bound address.
+    pub(crate) fn address(&self) -> Option<ListenAddress> {
+        self.socket.address()
     }
 
     /// Accepts a connection.
@@ -76,9 +82,9 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
-        if let ListeningSocket::Unix(_, ListenAddress::Unix(path)) = &self.socket {
+        if let Self::Unix(_, ListenAddress::Unix(path)) = self {
             // Nothing listens there any more; a file that stays is replaced by the next start.
             let _ = std::fs::remove_file(path);
         }

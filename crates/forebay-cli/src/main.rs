@@ -35,6 +35,7 @@ mod settings;
 mod shared;
 mod socket;
 mod stop;
+mod tls;
 mod workers;
 
 use std::ffi::OsString;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::{Reloaded, Service};
+use forebay_tls::store::CertificateStore;
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
 
@@ -34,6 +35,7 @@ pub(crate) struct Source {
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
     pub(crate) limits: Arc<AddressLimits>,
+    pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Log,
 }
@@ -103,11 +105,15 @@ impl Reload {
         self.apply(&config).map_err(|error| vec![output::describe(&error)])
     }
 
-    /// Applies a valid configuration. Only the first line can fail, so changes are not partial.
+    /// Applies a valid configuration. Nothing fails after the certificates, so changes are not
+    /// partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, limits, token, log } = &self.targets;
+        let ReloadTargets { service, limits, certificates, token, log } = &self.targets;
+        if let (Some(store), Some(tls)) = (certificates, &config.tls) {
+            store.replace(&tls.certificates, tls.unknown_name)?;
+        }
         let mut needs_restart = self.started.changed_fixed_options(config);
         if !token.replace(config.admin_token.as_deref()) {
             needs_restart.push("admin_token_file");

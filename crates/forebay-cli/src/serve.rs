@@ -18,15 +18,16 @@ use tokio::sync::watch;
 
 use crate::admin::{Admin, AdminState, Token};
 use crate::args::ServeArgs;
+use crate::config::AccessLog;
 use crate::config::resolved::ResolvedConfig;
-use crate::config::{AccessLog, ListenAddress};
 use crate::log::Log;
 use crate::output::{print_error, print_line};
 use crate::reload::{Reload, ReloadTargets, Source};
 use crate::shared::{LoggingObserver, SharedTier};
 use crate::stop::{Signals, hang_ups, raise_open_files};
+use crate::tls::Tls;
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
+use crate::{FAILED, USAGE, cluster, disk, log, settings, shared, tls};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 
@@ -129,7 +130,8 @@ impl Running {
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
-        let listeners = Listeners::bind(&config.listeners, &limits)?;
+        let tls = Tls::load(&config)?;
+        let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref())?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
@@ -140,12 +142,29 @@ impl Running {
             stop: stopping.clone(),
         };
         let workers = Workers::start(config.threads, &connections)?;
-        let targets = ReloadTargets { service: service.clone(), limits, token, log };
+        let targets = ReloadTargets {
+            service: service.clone(),
+            limits,
+            certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            token,
+            log,
+        };
         let reload = Arc::new(Reload::new(source, targets, config));
         let engine = service.engine().clone();
-        let state =
-            AdminState { service, front, reload: reload.clone(), disk: disk.clone(), shared };
+        let state = AdminState {
+            service,
+            front,
+            reload: reload.clone(),
+            disk: disk.clone(),
+            certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            shared,
+        };
         tokio::spawn(admin.run(state, stopping));
+        if let Some((tls, interval)) =
+            tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
+        {
+            tokio::spawn(tls::watch(tls.store.clone(), interval));
+        }
         if let Some(disk) = &disk {
             tokio::spawn(disk::log_widened_purges(disk.clone()));
         }
@@ -153,10 +172,7 @@ impl Running {
     }
 
     fn urls(&self) -> String {
-        let urls = self.listeners.addresses().map(|address| match address {
-            ListenAddress::Tcp(address) => format!("http://{address}"),
-            unix @ ListenAddress::Unix(_) => unix.to_string(),
-        });
+        let urls = self.listeners.urls();
         urls.collect::<Vec<_>>().join(" ")
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Accepted {
     pub(crate) stream: AcceptedStream,
     pub(crate) peer: PeerAddress,
     /// Rules of the listener.
-    pub(crate) rules: AcceptRules,
+    pub(crate) rules: Arc<AcceptRules>,
     /// Slot in the client connection limit, held until the connection ends.
     pub(crate) permit: OwnedSemaphorePermit,
 }

@@ -21,7 +21,7 @@ use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
 use forebay_semantics::{forwarding, hop, validate};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
@@ -480,6 +480,8 @@ impl ClientRequest {
 pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
     hop::strip_hop_by_hop(headers);
     hop::add_via(headers, http::Version::HTTP_11);
+    // RFC 7838 section 3: another server of the origin would bypass this cache.
+    headers.remove(ALT_SVC);
     // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
     if !headers.contains_key(DATE) {
         let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());

@@ -1,6 +1,7 @@
 //! Prometheus metrics. Label values are bounded: never a URL, a key or a field value.
 
 mod cluster;
+mod edge;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Obtained, Via};
+use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +22,8 @@ use prometheus_client::registry::Registry;
 use crate::edge::peer::AddressOrigin;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
+use edge::EdgeMetrics;
+pub(crate) use edge::OpenConnection;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 
@@ -53,7 +57,6 @@ pub struct Metrics {
     admissions: Family<ResultLabel, Counter>,
     invalidations: Family<KindLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
-    forwarded: Family<ResultLabel, Counter>,
     refused: Family<LimitLabel, Counter>,
     tier_bytes: Family<TierLabel, Gauge>,
     tier_entries: Family<TierLabel, Gauge>,
@@ -62,6 +65,7 @@ pub struct Metrics {
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
+    edge: EdgeMetrics,
 }
 
 macro_rules! labels {
@@ -154,7 +158,6 @@ impl Metrics {
             admissions: Family::default(),
             invalidations: Family::default(),
             reloads: Family::default(),
-            forwarded: Family::default(),
             refused: Family::default(),
             tier_bytes: Family::default(),
             tier_entries: Family::default(),
@@ -163,14 +166,12 @@ impl Metrics {
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
+            edge: EdgeMetrics::default(),
         };
         metrics.register();
         // Created at zero, so that an alert sees the first increase.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
-        }
-        for result in ["named", "unnamed"] {
-            let _ = metrics.forwarded.get_or_create(&ResultLabel { result });
         }
         for result in ["waited", "refused", "released"] {
             let _ = metrics.admissions.get_or_create(&ResultLabel { result });
@@ -225,11 +226,6 @@ impl Metrics {
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
-            "forwarded",
-            "Requests of trusted proxies, by whether they name a client",
-            self.forwarded.clone(),
-        );
-        registry.register(
             "refused",
             "Requests and connections rejected by a limit, by limit",
             self.refused.clone(),
@@ -249,6 +245,7 @@ impl Metrics {
         registry.register("flights", "Loads in progress", self.flights.clone());
         self.lower.register(registry);
         self.cluster.register(registry);
+        self.edge.register(registry);
     }
 
     /// Returns the counters for hits of a site.
@@ -337,14 +334,24 @@ impl Metrics {
         OpenTunnel(gauge)
     }
 
+    /// Counts a connection, and keeps it in the gauges of open ones.
+    pub(crate) fn open_connection(&self, listener: &str, protocol: &'static str) -> OpenConnection {
+        self.edge.open(listener, protocol)
+    }
+
+    /// Counts a TLS handshake.
+    pub(crate) fn count_handshake(&self, listener: &str, result: &'static str, took: Duration) {
+        self.edge.handshake(listener, result, took);
+    }
+
+    /// Sets the metrics of certificates.
+    pub fn set_certificates(&self, store: &CertificateStore) {
+        self.edge.set_certificates(store);
+    }
+
     /// Counts a request of a trusted proxy.
     pub(crate) fn count_forwarded(&self, origin: AddressOrigin) {
-        let result = match origin {
-            AddressOrigin::Connection => return,
-            AddressOrigin::Proxy => "named",
-            AddressOrigin::ProxyItself => "unnamed",
-        };
-        self.forwarded.get_or_create(&ResultLabel { result }).inc();
+        self.edge.forwarded(origin);
     }
 
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.

@@ -17,6 +17,7 @@ use http::{HeaderMap, Method, Response, Version};
 
 use crate::deliver::RequestHead;
 use crate::edge::peer::Peer;
+use crate::edge::secure;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
 use crate::load::{ClientRequest, FetchMode, HttpLoad};
@@ -279,7 +280,7 @@ impl<'s> OriginRequest<'s> {
         LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
     }
 
-    fn finish(&self, method: &Method, done: LabelledResponse) -> Response<ResponseBody> {
+    fn finish(&self, method: &Method, mut done: LabelledResponse) -> Response<ResponseBody> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();
@@ -288,6 +289,7 @@ impl<'s> OriginRequest<'s> {
             self.service.metrics().count_miss(site, why);
         }
         self.service.metrics().count(answered, Some(took));
+        secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
         done.response
     }
 }

@@ -30,7 +30,8 @@ use http_body::Body;
 
 use crate::by_body;
 use crate::deliver::{RequestHead, deliver, deliver_loaded};
-use crate::edge::peer::{AddressOrigin, ConnectionInfo, Peer};
+use crate::edge::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
+use crate::edge::secure;
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::key;
@@ -271,6 +272,14 @@ impl Service {
             Ok(routed) => routed,
             Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
         };
+        if let Some(sites) = &connection.sites
+            && !sites.contains(&routed.site.settings.id)
+        {
+            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts));
+        }
+        if let Role::Redirect(port) = connection.role {
+            return Dispatch::Response(self.redirect(&routed, parts, port));
+        }
         if let Some(why) = why_not_cached(parts, body) {
             let origin_request = OriginRequest::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
@@ -315,7 +324,8 @@ impl Service {
             }
         };
         let head = RequestHead { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(routed.logged(head), &obtained);
+        let mut response = self.deliver(routed.logged(head), &obtained);
+        secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
         let status = response.status();
         counters.into_iter().for_each(HitCounters::count_lookup);
         match counters {
@@ -382,6 +392,18 @@ impl Service {
             failure,
             Page { request_headers: logged.request.headers, request: id, why, expose },
         )
+    }
+
+    /// Redirects a request to https.
+    #[cold]
+    fn redirect(&self, routed: &Routed<'_>, parts: &Parts, port: u16) -> Response<ResponseBody> {
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let response = secure::redirect(&routed.authority, path, port)
+            .unwrap_or_else(|| self.refuse(&INVALID_HOST, parts));
+        let site = &*routed.site.settings.id;
+        let (method, status) = (&parts.method, response.status());
+        self.metrics.count(CountedResponse { site, method, status, cache: "redirect" }, None);
+        response
     }
 
     /// Creates the response to a request that matches no site.

@@ -51,6 +51,8 @@ pub struct SiteSettings {
     pub tier_errors: TierErrors,
     /// Gives http and https one key if `true`.
     pub ignore_scheme: bool,
+    /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
+    pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
     pub is_forwarded_added: bool,
     /// Features that are off by default.
@@ -78,6 +80,7 @@ impl SiteSettings {
             expose_errors: false,
             tier_errors: TierErrors::default(),
             ignore_scheme: false,
+            hsts: None,
             is_forwarded_added: false,
             opt_ins: OptIns::default(),
         }
@@ -283,7 +286,7 @@ fn is_below(host: &str, domain: &str) -> bool {
 
 /// Removes the port. An IPv6 address is in brackets, so a colon after the last bracket starts a
 /// port.
-fn without_port(authority: &str) -> &str {
+pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => host,
         _ => authority,

@@ -180,6 +180,7 @@ mod tests {
             spec.name != "urls"
                 && !matches!(spec.table, Table::Redis | Table::RedisSentinel)
                 && !matches!(spec.table, Table::RedisFallback | Table::Listener)
+                && !matches!(spec.table, Table::Tls | Table::TlsCertificate)
         };
         for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));

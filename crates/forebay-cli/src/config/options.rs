@@ -6,7 +6,7 @@
 use super::host::HostPattern;
 use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
-use super::reader::{self, AccessLog, Reader};
+use super::reader::{self, AccessLog, ListenerRole, Reader};
 use super::redis_url::RedisUrl;
 use super::table::Table;
 use forebay_core::WhenBlind;
@@ -14,7 +14,9 @@ use forebay_engine::TierErrors;
 use forebay_redis::Codec;
 use forebay_semantics::Networks;
 use forebay_semantics::client_address::AddressField;
-use http::Method;
+use forebay_tls::server::{ClientCertificates, MinVersion};
+use forebay_tls::store::UnknownName;
+use http::{HeaderValue, Method};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -145,6 +147,60 @@ options! {
         "`required`: each connection begins with a PROXY protocol header (version 1 or 2) of one of \
          `trusted_proxies`; others are closed. `off`: none is read.",
         "A header from an untrusted peer would let it choose its address.";
+
+    LISTENER_ROLE: ListenerRole = Listener "role", reader::LISTENER_ROLE, Value(r#""serve""#);
+        "`serve` answers requests. `redirect` answers 308 to the https URL for hosts of a site, and 404 \
+         for others.",
+        "Most listeners serve.";
+    LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
+        "Requires TLS, with the certificates of `[tls]`.",
+        "Certificates have to be configured first.";
+    LISTENER_CLIENT_CERTIFICATES: ClientCertificates = Listener "client_certificates",
+        reader::CLIENT_CERTIFICATES, Value(r#""off""#);
+        "Client certificates, verified by `tls.client_ca`: `optional` or `required`. The origin gets a \
+         verified one as `Client-Cert` (RFC 9440).",
+        "Few clients have a certificate.";
+    LISTENER_SITES: Vec<String> = Listener "sites", reader::SITE_IDS, Value("[]");
+        "Ids of the sites that the listener serves; empty means all. Requests for other sites get 421.",
+        "Every site is reachable everywhere.";
+
+    TLS_LISTEN: Vec<SocketAddr> = Tls "listen", reader::ADDRESSES, Value("[]");
+        "Addresses that serve clients with TLS: one, or a list. Short for `[[listener]]` with `tls = true`.",
+        "The operator decides which addresses other hosts reach.";
+    TLS_CERTIFICATE: PathBuf = Tls "certificate", reader::PATH, Derived("none");
+        "PEM file with a certificate and its intermediate certificates; its DNS names select it, and it \
+         is the first one. A relative path starts at the configuration file.",
+        "`certificates` can name others.";
+    TLS_KEY: PathBuf = Tls "key", reader::PATH, Derived("none");
+        "PEM file with the private key of `certificate`, without a password.",
+        "It belongs to `certificate`.";
+    TLS_MIN_VERSION: MinVersion = Tls "min_version", reader::MIN_VERSION, Value(r#""1.2""#);
+        "Lowest version of TLS: `1.2` or `1.3`.",
+        "Older clients that still occur have 1.2, which is safe with the suites that are offered.";
+    TLS_UNKNOWN_NAME: UnknownName = Tls "unknown_name", reader::UNKNOWN_NAME, Value(r#""first""#);
+        "Answer to a client that asks for a name of no certificate, or for none: `first` gives the first \
+         certificate, `refuse` ends the handshake.",
+        "A client without server name, such as a health check, still gets an answer.";
+    TLS_CLIENT_CA: PathBuf = Tls "client_ca", reader::PATH, Derived("none");
+        "PEM file with the authorities of client certificates.",
+        "Client certificates are off.";
+    TLS_CLIENT_CRL: PathBuf = Tls "client_crl", reader::PATH, Derived("none");
+        "PEM file with revocation lists of these authorities.",
+        "Many private authorities publish none.";
+    TLS_WATCH: Duration = Tls "watch", reader::DURATION, Value(r#""10s""#), r#""0s""# to r#""1d""#;
+        "Interval at which certificate files are checked for changes; `0s` means at a reload only.",
+        "A renewed certificate is used soon, and the check costs two system calls per certificate.";
+    TLS_HANDSHAKE_TIMEOUT: Duration = Tls "handshake_timeout", reader::DURATION, Value(r#""10s""#),
+        r#""100ms""# to r#""1m""#;
+        "Maximum time of a handshake.",
+        "Above several round trips of a slow network, and short for a client that only holds a slot.";
+
+    TLS_CERTIFICATES_CERTIFICATE: PathBuf = TlsCertificate "certificate", reader::PATH, Required;
+        "PEM file with a certificate and its intermediate certificates.",
+        "A table without a certificate has no use.";
+    TLS_CERTIFICATES_KEY: PathBuf = TlsCertificate "key", reader::PATH, Required;
+        "PEM file with its private key, without a password.",
+        "A certificate cannot be served without its key.";
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
@@ -394,6 +450,10 @@ options! {
     SITE_IGNORE_SCHEME: bool = Site "ignore_scheme", reader::TRUTH, Value("false");
         "Gives http and https one key, for an origin whose responses do not depend on the scheme.",
         "A stored redirect to https must not answer a request over https.";
+    SITE_HSTS: HeaderValue = Site "hsts", reader::HSTS, Derived("none");
+        "Value of `Strict-Transport-Security` in responses over https without one, such as \
+         `max-age=31536000`.",
+        "Browsers do not forget it before its time, so that a mistake cannot be taken back.";
     SITE_FORWARDED: bool = Site "forwarded", reader::TRUTH, Value("false");
         "Adds `Forwarded` (RFC 7239) to requests to the origin, beside `X-Forwarded-*`.",
         "Few origins read it, and it repeats `X-Forwarded-*`.";
@@ -451,7 +511,7 @@ impl Table {
 /// Options and tables of later versions, with what this version lacks.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier"),
-    ("tls", "has no TLS listener"),
+    ("tls.acme", "has no automatic certificates"),
     ("site.breaker", "has no circuit breaker for origins"),
     ("site.transform", "has no transformations"),
     ("site.fallback", "has no fallback responses"),

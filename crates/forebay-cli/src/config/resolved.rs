@@ -7,6 +7,7 @@ mod disk;
 mod listeners;
 mod redis;
 mod sites;
+mod tls;
 
 use super::file::File;
 use super::host::HostPattern;
@@ -18,8 +19,8 @@ use super::typed::Typed;
 use forebay_engine::TierErrors;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
-use http::Method;
 use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -28,7 +29,9 @@ use std::time::Duration;
 use tracing::Level;
 
 pub(crate) use listeners::ResolvedListener;
+use listeners::Surroundings;
 pub(crate) use redis::ResolvedRedis;
+pub(crate) use tls::ResolvedTls;
 
 /// Maximum size of a configuration file in bytes; a thousand sites need a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -44,6 +47,8 @@ const IN_FLIGHT_SHARE: u64 = 4;
 pub(crate) struct ResolvedConfig {
     /// Listeners for clients; at least one. Their addresses are unique.
     pub(crate) listeners: Vec<ResolvedListener>,
+    /// Certificates and options of TLS; `Some` if a listener has TLS.
+    pub(crate) tls: Option<ResolvedTls>,
     /// Proxies that may name the client of a request.
     pub(crate) trust: ProxyTrust,
     /// Maximum number of connections per client address; 0 means no limit.
@@ -139,6 +144,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) cache_groups: Option<GroupLimits>,
     /// True if http and https have one key.
     pub(crate) ignore_scheme: bool,
+    /// Value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
     pub(crate) forwarded: bool,
     /// True if error responses contain the cause.
@@ -214,6 +221,7 @@ impl ResolvedConfig {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
             (options::LISTEN.spec.name, self.listeners != other.listeners),
+            ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::THREADS.spec.name, self.threads != other.threads),
             ("memory.size", memory.size != wanted.size),
@@ -233,6 +241,15 @@ impl ResolvedConfig {
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
+    }
+
+    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates.
+    fn tls_differs_in(&self, other: &Self) -> bool {
+        let fixed = |config: &Self| {
+            let tls = config.tls.as_ref()?;
+            Some((tls.min_version, tls.authority.clone(), tls.watch, tls.handshake_timeout))
+        };
+        fixed(self) != fixed(other)
     }
 
     /// Returns whether a site of `other` has a different lease duration or heartbeat than here.
@@ -330,7 +347,14 @@ fn build(
     let trusted_proxies = provenance.read(top, &options::TRUSTED_PROXIES);
     let client_address_from = provenance.read(top, &options::CLIENT_ADDRESS_FROM);
     let connections_per_address_max = provenance.read(top, &options::CONNECTIONS_PER_ADDRESS_MAX);
-    let listeners = listeners::listeners(file, trusted_proxies.as_ref(), provenance);
+    let tls = tls::tls(file, folder, provenance);
+    let sites = sites::sites(file, folder, provenance);
+    let around = Surroundings {
+        trusted: trusted_proxies.as_ref(),
+        tls: tls.as_ref().map(Option::as_ref),
+        sites: sites.as_deref(),
+    };
+    let listeners = listeners::listeners(file, &around, provenance);
     let admin = provenance.read(top, &options::ADMIN);
     if let (Some(listeners), Some(admin)) = (&listeners, admin) {
         admin::check_separate(file, listeners, admin, provenance);
@@ -342,9 +366,9 @@ fn build(
     let memory = memory(file, provenance);
     let redis = redis::redis(file, folder, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
-    let sites = sites::sites(file, folder, provenance);
     Some(ResolvedConfig {
         listeners: listeners?,
+        tls: tls?.map(|table| table.tls),
         trust: ProxyTrust { proxies: trusted_proxies?, field: client_address_from? },
         connections_per_address_max: usize::try_from(connections_per_address_max?).ok()?,
         admin: admin?,

@@ -7,6 +7,10 @@ pub(crate) enum Table {
     Top,
     /// `[[listener]]`
     Listener,
+    /// `[tls]`
+    Tls,
+    /// `[[tls.certificates]]`
+    TlsCertificate,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -27,9 +31,11 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Top,
         Self::Listener,
+        Self::Tls,
+        Self::TlsCertificate,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -45,6 +51,8 @@ impl Table {
         match self {
             Self::Top => "",
             Self::Listener => "listener",
+            Self::Tls => "tls",
+            Self::TlsCertificate => "tls.certificates",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -61,6 +69,8 @@ impl Table {
         match self {
             Self::Top => "the top of the file",
             Self::Listener => "[[listener]]",
+            Self::Tls => "[tls]",
+            Self::TlsCertificate => "[[tls.certificates]]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -75,7 +85,8 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["listener", "memory", "disk", "redis", "site"],
+            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site"],
+            Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease"],
             _ => &[],

@@ -11,13 +11,15 @@ use forebay_http::ConnectionInfo;
 use forebay_http::connection::Connections;
 use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::address_limits::AddressLimits;
+use forebay_http::edge::peer::Role;
 use forebay_semantics::PeerAddress;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::ListenAddress;
 use crate::config::resolved::ResolvedListener;
-use crate::listener::{AcceptedStream, Listener};
+use crate::config::{ListenAddress, ListenerRole};
+use crate::listener::{AcceptedStream, Listener, ListeningSocket};
+use crate::tls::Tls;
 use crate::workers::{Accepted, Workers};
 
 /// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
@@ -36,6 +38,9 @@ const CLIENTS_MAX: u64 = 1 << 20;
 /// of reserved files. At the limit, new connections wait in the listen queue of the system.
 const REJECTIONS_MAX: usize = 32;
 
+/// Port of https in redirects, if no listener with TLS has another one.
+const HTTPS_PORT: u16 = 443;
+
 /// Minimum interval between warnings that the connection limit is reached.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -51,6 +56,8 @@ pub(crate) struct Listeners {
 enum Incoming {
     Admitted(Accepted),
     Rejected(AcceptedStream, PeerAddress, OwnedSemaphorePermit),
+    /// Closed without an answer.
+    Closed,
 }
 
 impl Listeners {
@@ -61,11 +68,31 @@ impl Listeners {
     pub(crate) fn bind(
         listeners: &[ResolvedListener],
         limits: &Arc<AddressLimits>,
+        tls: Option<&Tls>,
     ) -> anyhow::Result<Self> {
-        let bound = listeners.iter().map(|listener| {
-            let rules =
-                AcceptRules { proxy_protocol: listener.proxy_protocol, limits: limits.clone() };
-            Listener::bind(listener, rules)
+        let sockets = listeners.iter().map(|listener| ListeningSocket::bind(&listener.address));
+        let sockets = sockets.collect::<anyhow::Result<Vec<_>>>()?;
+        let bound = listeners.iter().zip(&sockets);
+        let mut ports = bound.filter(|(listener, _)| listener.tls);
+        let https_port = ports.find_map(|(_, socket)| Some(socket.address()?.tcp()?.port()));
+        let https_port = https_port.unwrap_or(HTTPS_PORT);
+        let bound = listeners.iter().zip(sockets).map(|(listener, socket)| {
+            let tls = match tls.filter(|_| listener.tls) {
+                Some(tls) => Some(tls.server(listener)?),
+                None => None,
+            };
+            let ids = listener.sites.iter().map(|id| id.as_str().into());
+            let rules = AcceptRules {
+                proxy_protocol: listener.proxy_protocol,
+                tls,
+                role: match listener.role {
+                    ListenerRole::Serve => Role::Serve,
+                    ListenerRole::Redirect => Role::Redirect(https_port),
+                },
+                sites: (!listener.sites.is_empty()).then(|| ids.collect()),
+                ..AcceptRules::cleartext(listener.address.to_string(), limits.clone())
+            };
+            anyhow::Ok(Listener { socket, rules: Arc::new(rules) })
         });
         let listeners = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
@@ -78,6 +105,17 @@ impl Listeners {
     /// Bound addresses, with the ports that the system chose.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
         self.listeners.iter().filter_map(Listener::address)
+    }
+
+    /// URLs of all listeners.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
+        self.listeners.iter().filter_map(|listener| {
+            let scheme = if listener.rules.tls.is_some() { "https" } else { "http" };
+            Some(match listener.address()? {
+                ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
+                unix @ ListenAddress::Unix(_) => unix.to_string(),
+            })
+        })
     }
 
     /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
@@ -93,6 +131,8 @@ impl Listeners {
             };
             match accepted {
                 Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
+                // An answer would need a handshake, or the header of a proxy.
+                Ok(Incoming::Closed) => {}
                 Ok(Incoming::Rejected(stream, peer, rejection)) => {
                     let connections = workers.connections();
                     tokio::spawn(async move {
@@ -131,6 +171,7 @@ impl Listeners {
         .await?;
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(Incoming::Admitted(Accepted { stream, peer, rules, permit })),
+            Err(_) if rules.tls.is_some() || rules.proxy_protocol => Ok(Incoming::Closed),
             Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
         }
     }

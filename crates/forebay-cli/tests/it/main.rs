@@ -18,6 +18,7 @@
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
+//! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
 //! | `opt_ins` | responses stored by request body, and cache groups |
 //! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
@@ -58,5 +59,6 @@ mod stampede;
 mod start;
 mod stop;
 mod tier;
+mod tls;
 mod tools;
 mod world;

@@ -1,6 +1,7 @@
 //! Connection and client of a request.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use forebay_semantics::client_address::{AddressField, ProxyTrust};
 use forebay_semantics::forwarding::Sender;
@@ -17,13 +18,27 @@ pub struct ConnectionInfo {
     pub scheme: Scheme,
     /// Verified client certificate as a value of `Client-Cert` (RFC 9440 section 2.2).
     pub certificate: Option<HeaderValue>,
+    /// Handling of requests.
+    pub role: Role,
+    /// Ids of the sites that the listener serves; `None` means all.
+    pub sites: Option<Arc<[Box<str>]>>,
+}
+
+/// Handling of the requests of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Answers them from the cache or the origin.
+    #[default]
+    Serve,
+    /// Redirects those for hosts of a site to https on this port.
+    Redirect(u16),
 }
 
 impl ConnectionInfo {
     /// Describes a connection without TLS.
     #[must_use]
     pub const fn cleartext(peer: PeerAddress) -> Self {
-        Self { peer, scheme: Scheme::Http, certificate: None }
+        Self { peer, scheme: Scheme::Http, certificate: None, role: Role::Serve, sites: None }
     }
 }
 

@@ -536,3 +536,101 @@ fn trusted_proxies_are_networks() {
     ];
     assert_eq!(errors(&wrong), expected);
 }
+
+/// Writes a certificate for `a.example` and its key, another key, and an expired certificate.
+fn with_certificates(text: &str) -> Result<ResolvedConfig, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+    write("a.pem", &params.self_signed(&key).unwrap().pem());
+    params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    write("old.pem", &params.self_signed(&key).unwrap().pem());
+    write("a.key", &key.serialize_pem());
+    write("b.key", &rcgen::KeyPair::generate().unwrap().serialize_pem());
+    write("f.toml", text);
+    let prefix = format!("{}/", folder.path().display());
+    ResolvedConfig::load(Some(&folder.path().join("f.toml")), &Overrides::default())
+        .map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+#[test]
+fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
+    let pair = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
+    let tls = |body: &str| format!("[tls]\n{body}{SITE}");
+    let listener =
+        |body: &str| format!("[tls]\n{pair}[[listener]]\naddress = \"127.0.0.1:5\"\n{body}{SITE}");
+    let valid = with_certificates(&tls(&format!("listen = \"127.0.0.1:5\"\n{pair}"))).unwrap();
+    assert!(!valid.listeners[0].tls && valid.listeners[1].tls);
+    let hosts = "hosts = [\"a.example\", \"b.example\"]\n";
+    let rows = [
+        (
+            tls("certificate = \"a.pem\"\n"),
+            "f.toml:2:15: tls.certificate: needs `key`: the file with the private key of this \
+             certificate",
+        ),
+        (
+            tls("key = \"a.key\"\n"),
+            "f.toml:2:7: tls.key: needs `certificate`: the file with the certificate of this key",
+        ),
+        (
+            tls("certificate = \"a.pem\"\nkey = \"b.key\"\n"),
+            "f.toml:3:7: tls.key: b.key does not belong to the certificate a.pem",
+        ),
+        (
+            tls("certificate = \"old.pem\"\nkey = \"a.key\"\n"),
+            "f.toml:2:15: tls.certificate: old.pem expired ",
+        ),
+        (
+            tls("certificate = \"none.pem\"\nkey = \"a.key\"\n"),
+            "f.toml:2:15: tls.certificate: none.pem cannot be read: No such file",
+        ),
+        (
+            tls("certificates = [{ certificate = \"a.pem\", key = \"b.key\" }]\n"),
+            "f.toml:2:48: tls.certificates[0].key: b.key does not belong to the certificate a.pem",
+        ),
+        (
+            tls(""),
+            "f.toml:1:1: tls: needs a certificate: `certificate` and `key`, or `certificates`",
+        ),
+        (
+            tls(&format!("{pair}min_version = \"1.1\"\n")),
+            "f.toml:4:15: tls.min_version: \"1.1\" must be one of \"1.2\", \"1.3\"",
+        ),
+        (
+            listener("role = \"proxy\"\n"),
+            "f.toml:6:8: listener[0].role: \"proxy\" must be one of \"serve\", \"redirect\"",
+        ),
+        (
+            listener("role = \"redirect\"\ntls = true\n"),
+            "f.toml:6:8: listener[0].role: redirects to https, so that it cannot have `tls` itself",
+        ),
+        (
+            listener("client_certificates = \"required\"\n"),
+            "f.toml:6:23: listener[0].client_certificates: needs `tls = true`",
+        ),
+        (
+            listener("tls = true\nclient_certificates = \"required\"\n"),
+            "f.toml:7:23: listener[0].client_certificates: needs `client_ca` in [tls]",
+        ),
+        (listener("sites = [\"b\"]\n"), "f.toml:6:9: listener[0].sites: no site has the id \"b\""),
+        (
+            format!("[[listener]]\naddress = \"127.0.0.1:5\"\ntls = true\n{SITE}"),
+            "f.toml:3:7: listener[0].tls: needs a [tls] table with a certificate",
+        ),
+        (
+            tls(&format!("listen = \"127.0.0.1:5\"\nunknown_name = \"refuse\"\n{pair}")) + hosts,
+            "f.toml:9:9: site[0].hosts: no certificate of [tls] has the name \"b.example\", and \
+             `unknown_name` is \"refuse\": add a certificate",
+        ),
+        (
+            format!("{SITE}hsts = \"yes\"\n"),
+            "f.toml:4:8: site[0].hsts: \"yes\" must contain max-age, such as \"max-age=31536000\"",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = with_certificates(&text).unwrap_err();
+        assert_eq!(found.lines().count(), 1, "{found}");
+        assert!(found.starts_with(expected), "{found}\n{expected}");
+    }
+}

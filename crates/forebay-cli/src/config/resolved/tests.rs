@@ -558,8 +558,6 @@ fn with_certificates(text: &str) -> Result<ResolvedConfig, String> {
 fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
     let pair = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
     let tls = |body: &str| format!("[tls]\n{body}{SITE}");
-    let listener =
-        |body: &str| format!("[tls]\n{pair}[[listener]]\naddress = \"127.0.0.1:5\"\n{body}{SITE}");
     let valid = with_certificates(&tls(&format!("listen = \"127.0.0.1:5\"\n{pair}"))).unwrap();
     assert!(!valid.listeners[0].tls && valid.listeners[1].tls);
     let hosts = "hosts = [\"a.example\", \"b.example\"]\n";
@@ -598,6 +596,34 @@ fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
             "f.toml:4:15: tls.min_version: \"1.1\" must be one of \"1.2\", \"1.3\"",
         ),
         (
+            tls(&format!("listen = \"127.0.0.1:5\"\nunknown_name = \"refuse\"\n{pair}")) + hosts,
+            "f.toml:9:9: site[0].hosts: no certificate of [tls] has the name \"b.example\", and \
+             `unknown_name` is \"refuse\": add a certificate",
+        ),
+        (
+            format!("{SITE}hsts = \"yes\"\n"),
+            "f.toml:4:8: site[0].hsts: \"yes\" must contain max-age, such as \"max-age=31536000\"",
+        ),
+    ];
+    assert_errors(&rows);
+}
+
+/// Asserts that each text has one error, which begins as expected.
+fn assert_errors(rows: &[(String, &str)]) {
+    for (text, expected) in rows {
+        let found = with_certificates(text).unwrap_err();
+        assert_eq!(found.lines().count(), 1, "{found}");
+        assert!(found.starts_with(expected), "{found}\n{expected}");
+    }
+}
+
+#[test]
+fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
+    let pair = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
+    let listener =
+        |body: &str| format!("[tls]\n{pair}[[listener]]\naddress = \"127.0.0.1:5\"\n{body}{SITE}");
+    let rows = [
+        (
             listener("role = \"proxy\"\n"),
             "f.toml:6:8: listener[0].role: \"proxy\" must be one of \"serve\", \"redirect\"",
         ),
@@ -618,19 +644,6 @@ fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
             format!("[[listener]]\naddress = \"127.0.0.1:5\"\ntls = true\n{SITE}"),
             "f.toml:3:7: listener[0].tls: needs a [tls] table with a certificate",
         ),
-        (
-            tls(&format!("listen = \"127.0.0.1:5\"\nunknown_name = \"refuse\"\n{pair}")) + hosts,
-            "f.toml:9:9: site[0].hosts: no certificate of [tls] has the name \"b.example\", and \
-             `unknown_name` is \"refuse\": add a certificate",
-        ),
-        (
-            format!("{SITE}hsts = \"yes\"\n"),
-            "f.toml:4:8: site[0].hsts: \"yes\" must contain max-age, such as \"max-age=31536000\"",
-        ),
     ];
-    for (text, expected) in rows {
-        let found = with_certificates(&text).unwrap_err();
-        assert_eq!(found.lines().count(), 1, "{found}");
-        assert!(found.starts_with(expected), "{found}\n{expected}");
-    }
+    assert_errors(&rows);
 }

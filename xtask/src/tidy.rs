@@ -47,7 +47,13 @@ const EDGES: &[Edges] = &[
     ("forebay-engine", &["forebay-core"], TESTKIT, HTTP),
     ("forebay-disk", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
     ("forebay-redis", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
-    ("forebay-http", &["forebay-semantics", "forebay-engine", "forebay-core"], TESTKIT, &[]),
+    ("forebay-tls", &[], &[], HTTP),
+    (
+        "forebay-http",
+        &["forebay-tls", "forebay-semantics", "forebay-engine", "forebay-core"],
+        TESTKIT,
+        &[],
+    ),
     (
         "forebay",
         &["forebay-disk", "forebay-redis", "forebay-engine", "forebay-core", "forebay-macros"],
@@ -66,6 +72,7 @@ const HTTP: &[&str] = &["http", "hyper"];
 const TESTKIT: &[&str] = &["forebay-testkit"];
 const SERVER: &[&str] = &[
     "forebay-http",
+    "forebay-tls",
     "forebay-disk",
     "forebay-redis",
     "forebay-engine",

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::request_guard::GuardCounters;
+use forebay_tls::store::CertificateStore;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -61,6 +62,7 @@ pub(crate) struct AdminState {
     pub(crate) front: Arc<GuardCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) shared: Vec<SharedTier>,
+    pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
@@ -161,7 +163,10 @@ impl AdminHandler {
     }
 
     fn metrics(&self) -> String {
-        let AdminState { service, front, shared, disk, .. } = &self.state;
+        let AdminState { service, front, shared, disk, certificates, .. } = &self.state;
+        if let Some(certificates) = certificates {
+            service.metrics().set_certificates(certificates);
+        }
         for tier in shared {
             shared::count(tier, service.metrics());
         }

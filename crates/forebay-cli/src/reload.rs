@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::{Reloaded, Service};
+use forebay_tls::store::CertificateStore;
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
 
@@ -32,6 +34,8 @@ pub(crate) struct Source {
 /// Parts of a running cache that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
+    pub(crate) limits: Arc<AddressLimits>,
+    pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Log,
 }
@@ -103,17 +107,23 @@ impl Reload {
         self.apply(&config).map_err(|error| vec![output::describe(&error)])
     }
 
-    /// Applies a valid configuration. Only the first line can fail, so changes are not partial.
+    /// Applies a valid configuration. Nothing fails after the certificates, so changes are not
+    /// partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, token, log } = &self.targets;
+        let ReloadTargets { service, limits, certificates, token, log } = &self.targets;
+        if let (Some(store), Some(tls)) = (certificates, &config.tls) {
+            store.replace(&tls.certificates, tls.unknown_name)?;
+        }
         let mut needs_restart = self.started.changed_fixed_options(config);
         if !token.replace(config.admin_token.as_deref()) {
             needs_restart.push("admin_token_file");
         }
         log.change(config.log, config.access_log);
         service.log_access(config.access_log != AccessLog::Off);
+        service.trust_proxies(&Arc::new(config.trust.clone()));
+        limits.set_max(config.connections_per_address_max);
         Ok(ReloadOutcome { sites: service.reload(&sites), needs_restart })
     }
 }

@@ -54,6 +54,9 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             (true, true) => Coalesce::Everywhere,
         },
         lease_wait_max: config.lease.wait_max,
+        ignore_scheme: config.ignore_scheme,
+        hsts: config.hsts.clone(),
+        is_forwarded_added: config.forwarded,
         expose_errors: config.expose_errors,
         opt_ins: OptIns {
             groups: config.cache_groups,

@@ -3,17 +3,20 @@
 //! The acceptor distributes connections round-robin. A connection stays on its thread, so on the
 //! hit path threads share only the cache itself.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use forebay_http::connection::{Connections, stop_requested};
+use forebay_http::edge::accept::AcceptRules;
+use forebay_semantics::PeerAddress;
 use tokio::runtime;
 use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::listener::AcceptedStream;
 
 /// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
@@ -26,8 +29,10 @@ const WRITES_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Accepted connection that is not yet registered with a runtime.
 pub(crate) struct Accepted {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) stream: AcceptedStream,
+    pub(crate) peer: PeerAddress,
+    /// Rules of the listener.
+    pub(crate) rules: Arc<AcceptRules>,
     /// Slot in the client connection limit, held until the connection ends.
     pub(crate) permit: OwnedSemaphorePermit,
 }
@@ -151,11 +156,26 @@ async fn wait_for_writes(connections: &Connections) {
 }
 
 async fn serve_one(accepted: Accepted, connections: Connections) {
-    let Accepted { stream, peer, permit } = accepted;
-    match tokio::net::TcpStream::from_std(stream) {
-        Ok(stream) => connections.serve(stream, peer).await,
-        Err(error) => tracing::warn!(%peer, %error, "client connection closed unanswered: the \
-                                                     runtime cannot register its socket"),
+    let Accepted { stream, peer, rules, permit } = accepted;
+    let registered = match stream {
+        AcceptedStream::Tcp(stream) => match tokio::net::TcpStream::from_std(stream) {
+            Ok(stream) => {
+                connections.accept(stream, peer, rules).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        AcceptedStream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
+            Ok(stream) => {
+                Box::pin(connections.accept(stream, peer, rules)).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+    };
+    if let Err(error) = registered {
+        tracing::warn!(%peer, %error, "client connection closed unanswered: the runtime cannot \
+                                       register its socket");
     }
     drop(permit);
 }

@@ -1,7 +1,6 @@
 //! Client connections.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::{CONNECTION, CONTENT_LENGTH};
@@ -16,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+use crate::edge::peer::{ConnectionInfo, Peer};
 use crate::failure::{Failure, Page, RequestId, respond};
 use crate::request_guard::{
     ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
@@ -41,15 +41,15 @@ impl Connections {
     /// Serves a client connection until the client disconnects, is rejected, or `stop` becomes
     /// `true` and the current request is answered. If the connection became a tunnel, it continues
     /// until the tunnel ends or this future is dropped.
-    pub async fn serve<S>(mut self, stream: S, peer: SocketAddr)
+    pub async fn serve<S>(mut self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let pending = PendingUpgrade::default();
+        let (peer, pending) = (info.peer, PendingUpgrade::default());
         {
             // Created in place: otherwise the future would reserve space for each move.
             let guarded = Guarded::new(stream, self.timeouts, self.counters.clone());
-            let mut connection = self.http(guarded, peer, &pending);
+            let mut connection = self.http(guarded, info, &pending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that disconnects is not an error of forebay.
                 tracing::debug!(%peer, %error, "client connection ended with an error");
@@ -63,12 +63,13 @@ impl Connections {
     /// Answers a client connection above the maximum number with 503 and closes it, without reading
     /// its request. The client timeouts bound the duration; the caller bounds how many such
     /// connections exist.
-    pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
+    pub async fn reject<S>(mut self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let guarded = Guarded::rejecting(stream, self.timeouts, self.counters.clone());
-        let mut connection = self.http(guarded, peer, &PendingUpgrade::default());
+        let peer = info.peer;
+        let mut connection = self.http(guarded, info, &PendingUpgrade::default());
         if let Err(error) = drive(&mut connection, &mut self.stop).await {
             tracing::debug!(%peer, %error, "rejected client connection ended with an error");
         }
@@ -77,7 +78,7 @@ impl Connections {
     fn http<S>(
         &self,
         guarded: Guarded<S>,
-        peer: SocketAddr,
+        info: ConnectionInfo,
         pending: &PendingUpgrade,
     ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl ClientService + use<S>>
     where
@@ -85,19 +86,19 @@ impl Connections {
     {
         let exchanges = guarded.exchanges();
         let (service, counters) = (self.service.clone(), self.counters.clone());
-        let pending = pending.clone();
+        let (pending, info) = (pending.clone(), Arc::new(info));
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
             let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
-            let service = service.clone();
+            let (service, info) = (service.clone(), info.clone());
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let http_1_0 =
                 (request.version() < Version::HTTP_11).then(|| asks_keep_alive(&request));
             let asked = upgrade.map(|upgrade| (upgrade, pending.clone()));
             async move {
                 let mut response = match rejection {
-                    None => service.handle_during(request, peer.ip(), Some(&exchange)).await,
-                    Some((why, number)) => respond_to_rejected(why, number, &service, peer.ip()),
+                    None => service.handle_during(request, &info, Some(&exchange)).await,
+                    Some((why, number)) => respond_to_rejected(why, number, &service, &info),
                 };
                 if let Some(stays) = http_1_0 {
                     close_unless_persistent(stays, &mut response);
@@ -239,17 +240,19 @@ fn respond_to_rejected(
     why: Rejection,
     number: u64,
     service: &Service,
-    peer: IpAddr,
+    info: &ConnectionInfo,
 ) -> Response<ResponseBody> {
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REJECTED_ID | begun.wrapping_add(number));
-    tracing::debug!(%peer, %request, code = failure.code(), "client request rejected: {failure}");
-    // The client's fields are invalid or missing.
+    // Fields of an invalid head do not count.
     let no_headers = HeaderMap::new();
+    let peer: Peer = service.peer(info, &no_headers);
+    let client = &peer.client;
+    tracing::debug!(%client, %request, code = failure.code(), "client request rejected: {failure}");
     let page = Page { request_headers: &no_headers, request, why: None, expose: false };
     let response = respond(&failure, page);
     service.metrics().count_rejected(response.status());
-    service.log_refusal(&response, peer);
+    service.log_refusal(&response, &peer);
     response
 }

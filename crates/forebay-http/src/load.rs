@@ -8,7 +8,6 @@ mod part;
 mod received;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,18 +21,19 @@ use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
 use forebay_semantics::{forwarding, hop, validate};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
+use crate::edge::peer::Peer;
 use crate::head::Answer;
-use crate::key::SCHEME;
 use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::partial::{self, Partial};
 use crate::request_guard::Interims;
 use crate::service::{credentials, logged_path};
 use crate::site::Site;
+use crate::tags::HostOrigin;
 
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use lower_tiers::LowerTiersOnly;
@@ -121,7 +121,7 @@ pub(crate) struct ClientRequest {
     pub(crate) authority: Box<str>,
     /// Header fields of the client's request.
     pub(crate) headers: HeaderMap,
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: Peer,
     /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
 }
@@ -174,13 +174,22 @@ impl Select for HttpLoad {
 /// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
     headers: &'a HeaderMap,
-    peer: IpAddr,
+    peer: &Peer,
     name: &str,
 ) -> Option<Cow<'a, [u8]>> {
     match name {
-        "x-forwarded-for" => Some(Cow::Owned(peer.to_canonical().to_string().into_bytes())),
-        // These values are equal for all requests with one key.
-        "x-forwarded-host" | "x-forwarded-proto" => None,
+        "x-forwarded-for" | "forwarded" => {
+            let addresses = peer.sender(false).forwarded_for().unwrap_or_default();
+            Some(Cow::Owned(addresses.into_bytes()))
+        }
+        // Equal for all requests with one key, unless the site ignores the scheme.
+        "x-forwarded-proto" => Some(Cow::Borrowed(peer.scheme.as_str().as_bytes())),
+        // Equal for all requests with one key.
+        "x-forwarded-host" => None,
+        "client-cert" => {
+            let certificate = peer.certificate.as_ref()?;
+            Some(Cow::Owned(certificate.as_bytes().to_vec()))
+        }
         _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),
     }
@@ -389,7 +398,7 @@ impl LoadState {
 
 impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(&self.headers, self.peer, name)
+        selecting(&self.headers, &self.peer, name)
     }
 }
 
@@ -435,13 +444,19 @@ impl ClientRequest {
         );
     }
 
+    /// Returns the scheme and the authority of the key.
+    pub(crate) fn host_origin(&self) -> HostOrigin<'_> {
+        HostOrigin { scheme: self.peer.scheme, authority: &self.authority }
+    }
+
     /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
     /// forwarding fields generated.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         let authority = HeaderValue::from_str(&self.authority).ok();
         hop::strip_hop_by_hop(&mut headers);
-        forwarding::replace_forwarding(&mut headers, self.peer, SCHEME, authority.as_ref());
+        let sender = self.peer.sender(self.site.settings.is_forwarded_added);
+        forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
         let host = self.site.settings.origin.host.clone().or(authority);
         if let Some(host) = host {
             headers.insert(HOST, host);
@@ -505,6 +520,8 @@ impl ClientRequest {
 pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
     hop::strip_hop_by_hop(headers);
     hop::add_via(headers, http::Version::HTTP_11);
+    // RFC 7838 section 3: another server of the origin would bypass this cache.
+    headers.remove(ALT_SVC);
     // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
     if !headers.contains_key(DATE) {
         let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());

@@ -1,6 +1,7 @@
 //! Prometheus metrics. Label values are bounded: never a URL, a key or a field value.
 
 mod cluster;
+mod edge;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Obtained, Via};
+use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -17,8 +19,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::edge::peer::AddressOrigin;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
+use edge::EdgeMetrics;
+pub(crate) use edge::OpenConnection;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 
@@ -60,6 +65,7 @@ pub struct Metrics {
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
+    edge: EdgeMetrics,
 }
 
 macro_rules! labels {
@@ -160,6 +166,7 @@ impl Metrics {
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
+            edge: EdgeMetrics::default(),
         };
         metrics.register();
         // Created at zero, so that an alert sees the first increase.
@@ -284,6 +291,7 @@ impl Metrics {
         registry.register("flights", "Origin fetches in progress", self.flights.clone());
         self.lower.register(registry);
         self.cluster.register(registry);
+        self.edge.register(registry);
     }
 
     /// Returns the counters for hits of a site.
@@ -370,6 +378,26 @@ impl Metrics {
         let gauge = self.tunnels.get_or_create(&SiteLabel { site: site.into() }).clone();
         gauge.inc();
         OpenTunnel(gauge)
+    }
+
+    /// Counts a connection, and keeps it in the gauges of open ones.
+    pub(crate) fn open_connection(&self, listener: &str, protocol: &'static str) -> OpenConnection {
+        self.edge.open(listener, protocol)
+    }
+
+    /// Counts a TLS handshake.
+    pub(crate) fn count_handshake(&self, listener: &str, result: &'static str, took: Duration) {
+        self.edge.handshake(listener, result, took);
+    }
+
+    /// Sets the metrics of certificates.
+    pub fn set_certificates(&self, store: &CertificateStore) {
+        self.edge.set_certificates(store);
+    }
+
+    /// Counts a request of a trusted proxy.
+    pub(crate) fn count_forwarded(&self, origin: AddressOrigin) {
+        self.edge.forwarded(origin);
     }
 
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
+use forebay_semantics::Scheme;
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
 use http::uri::Authority;
@@ -50,6 +51,12 @@ pub struct SiteSettings {
     pub expose_errors: bool,
     /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
     pub tier_errors: TierErrors,
+    /// Gives http and https one key if `true`.
+    pub ignore_scheme: bool,
+    /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
+    pub hsts: Option<HeaderValue>,
+    /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
+    pub is_forwarded_added: bool,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
 }
@@ -74,6 +81,9 @@ impl SiteSettings {
             lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::default(),
+            ignore_scheme: false,
+            hsts: None,
+            is_forwarded_added: false,
             opt_ins: OptIns::default(),
         }
     }
@@ -131,12 +141,12 @@ impl OriginSettings {
 
     /// Returns the authority in the key of a request without a host: the configured `Host` of the
     /// origin, or its address. `None` if the configured value is not a valid authority.
-    pub(crate) fn own_authority(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn own_authority(&self, scheme: Scheme) -> Option<Cow<'_, str>> {
         let text = match &self.host {
             Some(host) => host.to_str().ok()?,
             None => self.authority.as_str(),
         };
-        normalise_authority(text)
+        normalise_authority(scheme, text)
     }
 }
 
@@ -206,7 +216,7 @@ impl Site {
 }
 
 /// All sites, indexed by host and prefix.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sites {
     exact: HashMap<Box<str>, Vec<Arc<Site>>>,
     below: Vec<(Box<str>, Arc<Site>)>,
@@ -278,7 +288,7 @@ fn is_below(host: &str, domain: &str) -> bool {
 
 /// Removes the port. An IPv6 address is in brackets, so a colon after the last bracket starts a
 /// port.
-fn without_port(authority: &str) -> &str {
+pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => host,
         _ => authority,
@@ -345,7 +355,7 @@ pub(crate) mod tests {
             let authority = Authority::from_static(authority);
             let host = host.map(HeaderValue::from_static);
             let origin = OriginSettings { host, ..OriginSettings::new(authority) };
-            origin.own_authority().map(Cow::into_owned)
+            origin.own_authority(Scheme::Http).map(Cow::into_owned)
         };
         assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
         assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_core::{Purge, Reach};
 use forebay_engine::{Purged, Told};
 use forebay_http::Service;
+use forebay_semantics::Scheme;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -169,9 +170,10 @@ async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged,
         "The URL must be complete, as clients request it, such as http://shop.example/items/1.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;
     let authority = parsed.authority().ok_or_else(|| whole.to_owned())?;
+    let scheme = parsed.scheme_str().and_then(Scheme::parse).ok_or_else(|| whole.to_owned())?;
     let path = parsed.path_and_query().map_or("/", |path| path.as_str());
     service
-        .purge_url(authority.as_str(), path, reach)
+        .purge_url(scheme, authority.as_str(), path, reach)
         .await
         .ok_or_else(|| format!("No site is configured for {url}."))
 }

@@ -41,6 +41,15 @@ fn render() -> String {
 fn introduction(table: Table) -> &'static str {
     match table {
         Table::Top => "These options come before the first table header.",
+        Table::Listener => {
+            "Listening sockets with options that `listen` lacks, one table for each. If there is one, \
+             the default of `listen` does not apply."
+        }
+        Table::Tls => "Certificates, and the options of all listeners with TLS ([tls.md](tls.md)).",
+        Table::TlsCertificate => {
+            "Also written `certificates = [{ certificate = \"a.pem\", key = \"a.key\" }]` in `[tls]`: \
+             further certificates, selected by their DNS names."
+        }
         Table::Memory => "Memory tier.",
         Table::Disk => "Disk tier ([disk.md](disk.md)). Without `path` there is none.",
         Table::Redis => {

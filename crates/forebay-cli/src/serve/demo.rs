@@ -109,7 +109,7 @@ impl Demo {
 
     /// Prints example commands.
     pub(crate) fn explain(&self, listeners: &Listeners, admin: SocketAddr) {
-        let Some(cache) = listeners.addresses().next() else { return };
+        let Some(cache) = listeners.addresses().find_map(|address| address.tcp()) else { return };
         // The path that this process was called by works for the reader as well.
         let forebay = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
         print_line(format_args!(

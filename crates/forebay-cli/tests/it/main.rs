@@ -18,8 +18,10 @@
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
+//! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
 //! | `opt_ins` | responses stored by request body, and cache groups |
+//! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
 //! | `crowded` | more clients than the limit on open files allows |
@@ -47,6 +49,7 @@ mod disk_trouble;
 mod early;
 mod logs;
 mod opt_ins;
+mod proxies;
 mod purge;
 mod reload;
 mod serve;
@@ -56,5 +59,6 @@ mod stampede;
 mod start;
 mod stop;
 mod tier;
+mod tls;
 mod tools;
 mod world;

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use forebay_semantics::forwarding::replace_forwarding;
+use forebay_semantics::Scheme;
+use forebay_semantics::forwarding::{Sender, replace_forwarding};
 use forebay_semantics::hop::{PASSES_MAX, add_via, loops, strip_hop_by_hop};
 use forebay_semantics::trailers::{announced, strip_trailers};
 use http::header::TRAILER;
@@ -99,8 +100,15 @@ fn assert_counted(headers: &HeaderMap) {
 /// returns the number of forged ones.
 fn assert_told(headers: &HeaderMap) -> usize {
     let mut told = headers.clone();
-    let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
-    replace_forwarding(&mut told, peer, "http", headers.get("host"));
+    let sender = Sender {
+        client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)).into(),
+        proxies: &[],
+        scheme: Scheme::Http,
+        certificate: None,
+        claim: None,
+        is_forwarded_added: false,
+    };
+    replace_forwarding(&mut told, &sender, headers.get("host"));
     let is_claim = |name: &str| name.replace('_', "-").starts_with("x-forwarded");
     for (name, value) in told.iter().filter(|(name, _)| is_claim(name.as_str())) {
         let known = match name.as_str() {

@@ -50,7 +50,7 @@ impl ByBodyLoad {
         };
         if let Loaded::Entry { meta, .. } = &mut loaded {
             let target = request.target.as_str();
-            let bodies = tags::of_bodies(&request.site, &request.authority, target);
+            let bodies = tags::of_bodies(&request.site, request.host_origin(), target);
             meta.set_tags(tags::with(meta.tags(), &bodies));
         }
         if invalidates(&self.method, status) {

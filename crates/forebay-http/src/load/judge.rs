@@ -269,7 +269,7 @@ impl ClientRequest {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
+        meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
         // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;

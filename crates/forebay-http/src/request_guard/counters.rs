@@ -12,6 +12,8 @@ pub struct GuardCounters {
     framing_errors: [AtomicU64; FramingError::ALL.len()],
     timed_out: [AtomicU64; ExpiredTimeout::ALL.len()],
     connections_rejected: AtomicU64,
+    addresses_rejected: AtomicU64,
+    proxy_headers_rejected: AtomicU64,
     idle_tunnels: AtomicU64,
     dropped_interims: AtomicU64,
     answers: AtomicU64,
@@ -54,6 +56,8 @@ impl GuardCounters {
             .map(|timeout| (timeout.label(), self.timed_out(timeout)));
         let others = [
             ("connections", self.connections_rejected()),
+            ("address-connections", self.addresses_rejected.load(Ordering::Relaxed)),
+            ("proxy-header", self.proxy_headers_rejected.load(Ordering::Relaxed)),
             ("idle-tunnel", self.idle_tunnels()),
             ("interims", self.dropped_interims()),
         ];
@@ -75,6 +79,14 @@ impl GuardCounters {
 
     pub(super) fn count_connection_rejected(&self) {
         self.connections_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_address_rejected(&self) {
+        self.addresses_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_proxy_header_rejected(&self) {
+        self.proxy_headers_rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_dropped_interim(&self) {
@@ -109,6 +121,8 @@ mod tests {
             assert_eq!(counters.timed_out(timeout), 1, "{timeout:?}");
         }
         counters.count_connection_rejected();
+        counters.count_address_rejected();
+        counters.count_proxy_header_rejected();
         counters.count_idle_tunnel();
         counters.count_dropped_interim();
         assert!(counters.limits().all(|(_, count)| count == 1));

@@ -122,9 +122,9 @@ async fn accept(listener: TcpListener, connections: Connections, clients_max: us
         while serving.try_join_next().is_some() {}
         while turned_away.try_join_next().is_some() {}
         if serving.len() < clients_max {
-            serving.spawn(connections.clone().serve(stream, peer));
+            serving.spawn(connections.clone().serve(stream, peer.into()));
         } else {
-            turned_away.spawn(connections.clone().reject(stream, peer));
+            turned_away.spawn(connections.clone().reject(stream, peer.into()));
         }
     }
 }

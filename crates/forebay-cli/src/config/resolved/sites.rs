@@ -102,6 +102,13 @@ fn site(
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
+    let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
+    let hsts = provenance.read(section, &options::SITE_HSTS);
+    let hsts_name = options::SITE_HSTS.spec.name;
+    if section.value(hsts_name).is_none() {
+        provenance.derived(section.path_of(hsts_name), "none");
+    }
+    let forwarded = provenance.read(section, &options::SITE_FORWARDED);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
@@ -129,6 +136,9 @@ fn site(
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
+        ignore_scheme: ignore_scheme?,
+        hsts,
+        forwarded: forwarded?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         redis,

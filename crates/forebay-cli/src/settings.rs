@@ -53,6 +53,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             (true, false) => Coalesce::Here,
             (true, true) => Coalesce::Everywhere,
         },
+        direct_hits: config.direct_hits,
         lease_wait_max: config.lease.wait_max,
         ignore_scheme: config.ignore_scheme,
         hsts: config.hsts.clone(),

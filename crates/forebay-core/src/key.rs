@@ -178,7 +178,10 @@ impl KeyBuf {
 
     /// Appends one part to the key.
     pub fn part(&mut self, part: &[u8]) -> &mut Self {
-        self.part_from(|writer| writer.write(part))
+        let length = length_of(part).to_le_bytes();
+        self.0.extend_from_slice(&length);
+        self.0.extend_from_slice(part);
+        self
     }
 
     /// Appends one part that `write` produces piece by piece, with its length in front.

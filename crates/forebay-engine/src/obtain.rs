@@ -329,6 +329,16 @@ impl Engine {
         reached.max(entry.unpurged()).max(bus_trust)
     }
 
+    /// Returns the entry of a plain hit: one that is fresh for a demand without conditions. Returns
+    /// `None` for every other request, which [`look`](Self::look) decides. It never starts an early
+    /// refresh, and makes no random choice.
+    #[must_use]
+    pub fn hit(&self, ask: &Ask<'_>) -> Option<Obtained> {
+        let Found::Entry(entry) = self.memory.find(ask.key, ask.select) else { return None };
+        let is_plain = ask.demand.is_plain() && entry.is_plain(self.clock.now(), self.trusted());
+        is_plain.then_some(Obtained { entry, via: Via::Hit, why: None })
+    }
+
     /// Loads what a look found wanting; at once, or behind an answer that may be served meanwhile.
     ///
     /// # Errors

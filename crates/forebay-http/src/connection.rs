@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+use crate::direct::DirectHits;
 use crate::edge::peer::{ConnectionInfo, Peer};
 use crate::failure::{Failure, Page, RequestId, respond};
 use crate::request_guard::{
@@ -48,7 +49,9 @@ impl Connections {
         let (peer, pending) = (info.peer, PendingUpgrade::default());
         {
             // Created in place: otherwise the future would reserve space for each move.
-            let guarded = Guarded::new(stream, self.timeouts, self.counters.clone());
+            let direct_hits = DirectHits::new(self.service.clone(), info.clone());
+            let guarded = Guarded::new(stream, self.timeouts, self.counters.clone())
+                .with_responder(direct_hits);
             let mut connection = self.http(guarded, info, &pending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that disconnects is not an error of forebay.

@@ -16,6 +16,9 @@ use crate::site::{Site, SiteSettings};
 /// it is malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
+    if !text.is_empty() && text.bytes().all(is_of_host) {
+        return Some(Cow::Borrowed(text));
+    }
     if !has_sound_port(text) {
         return None;
     }
@@ -38,11 +41,14 @@ fn has_sound_port(text: &str) -> bool {
     }
 }
 
+const fn is_of_host(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_')
+}
+
 /// Returns true for a lower-case host name or IPv4 address with at most one port, which needs no
 /// parser.
 fn is_plain(text: &str) -> bool {
     let (host, port) = text.split_once(':').unwrap_or((text, ""));
-    let is_of_host = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
     !host.is_empty() && host.bytes().all(is_of_host) && port.bytes().all(|b| b.is_ascii_digit())
 }
 

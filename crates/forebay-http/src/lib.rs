@@ -34,6 +34,7 @@
 mod by_body;
 pub mod connection;
 pub mod deliver;
+mod direct;
 pub mod edge;
 mod failure;
 pub mod forward;

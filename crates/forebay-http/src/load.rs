@@ -20,7 +20,7 @@ use forebay_engine::{
 use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
-use forebay_semantics::{forwarding, hop, validate};
+use forebay_semantics::{FieldLines, forwarding, hop, validate};
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -173,7 +173,7 @@ impl Select for HttpLoad {
 /// Returns the value of a selecting field in the form that the origin receives. The client's own
 /// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
-    headers: &'a HeaderMap,
+    headers: &'a impl FieldLines,
     peer: &Peer,
     name: &str,
 ) -> Option<Cow<'a, [u8]>> {
@@ -190,24 +190,19 @@ pub(crate) fn selecting<'a>(
             let certificate = peer.certificate.as_ref()?;
             Some(Cow::Owned(certificate.as_bytes().to_vec()))
         }
-        _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
+        _ if !headers.has(&CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),
     }
 }
 
-/// Returns the value that remains after the removal of hop-by-hop fields, which `Connection` may
-/// name.
-fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
-    let names_it = |line: &HeaderValue| {
-        let mut options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+/// Returns the value that remains after the removal of the fields which `Connection` names.
+fn sent_value<'a>(headers: &'a impl FieldLines, name: &str) -> Option<Cow<'a, [u8]>> {
+    let names_it = |line: &[u8]| {
+        let mut options = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         options.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     };
-    if !headers.get_all(CONNECTION).into_iter().any(names_it) {
-        return selecting_value(headers, name);
-    }
-    let mut sent = headers.clone();
-    hop::strip_hop_by_hop(&mut sent);
-    selecting_value(&sent, name).map(|value| Cow::Owned(value.into_owned()))
+    let is_removed = !hop::is_end_to_end(name) && headers.lines(&CONNECTION).any(names_it);
+    if is_removed { None } else { selecting_value(headers, name) }
 }
 
 impl Load for HttpLoad {

@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Ask, Credentials, Engine, Look, Obtained, Purged, Select, Wanting};
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::demand::demand;
-use forebay_semantics::{PeerAddress, Scheme, validate};
+use forebay_semantics::{CacheStatus, FieldLines, PeerAddress, Scheme, validate};
 use futures_util::future::join;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
 use crate::by_body;
@@ -98,6 +98,19 @@ impl Routed<'_> {
     fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
         LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
     }
+}
+
+/// Hit that was answered without a parsed request.
+pub(crate) struct DirectHit<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) counters: &'a HitCounters,
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a str,
+    pub(crate) peer: &'a Peer,
+    pub(crate) status: StatusCode,
+    /// Length of the body in bytes.
+    pub(crate) body: u64,
+    pub(crate) cache_status: CacheStatus,
 }
 
 /// Lookup that needs a load, with the reason.
@@ -224,7 +237,7 @@ impl Service {
         let begun = self.engine.clock().exact();
         let response = self.answer(request, connection, exchange).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
-        write_access(method, target, &response, &peer, took);
+        AccessEvent::of(&response, took).write(method, target, &peer);
         response
     }
 
@@ -330,27 +343,62 @@ impl Service {
         let head = RequestHead { method: &parts.method, headers: &parts.headers };
         let mut response = self.deliver(routed.logged(head), &obtained);
         secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
-        let status = response.status();
-        counters.into_iter().for_each(HitCounters::count_lookup);
-        match counters {
-            Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
-            _ => {
-                let site = &*routed.site.settings.id;
-                let method = &parts.method;
-                let answered = CountedResponse { site, method, status, cache: "hit" };
-                self.metrics.count(answered, None);
-            }
-        }
+        self.count_hit(routed.site, counters, &parts.method, response.status());
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
         CacheLookup::Hit(response)
     }
 
+    fn count_hit(
+        &self,
+        site: &Site,
+        counters: Option<&HitCounters>,
+        method: &Method,
+        status: StatusCode,
+    ) {
+        counters.into_iter().for_each(HitCounters::count_lookup);
+        match counters {
+            Some(counters) if *method == Method::GET && status == 200 => counters.count(),
+            _ => {
+                let site = &*site.settings.id;
+                let answered = CountedResponse { site, method, status, cache: "hit" };
+                self.metrics.count(answered, None);
+            }
+        }
+    }
+
+    /// Returns the current table of the sites.
+    pub(crate) fn site_table(&self) -> Guard<Arc<SiteTable>> {
+        self.site_table.load()
+    }
+
+    /// Returns `true` if the access log is enabled.
+    pub(crate) fn logs_access(&self) -> bool {
+        self.access_log.load(Ordering::Relaxed)
+    }
+
+    /// Counts a hit that was answered without [`handle`](Self::handle), and logs it if the access
+    /// log is enabled. `took` is known if the hit is logged.
+    pub(crate) fn count_direct_hit(&self, hit: &DirectHit<'_>, took: Option<Duration>) {
+        let DirectHit { method, status, .. } = *hit;
+        self.count_hit(hit.site, Some(hit.counters), method, status);
+        if self.logs_access() {
+            let cache = hit.cache_status.to_bytes();
+            let event = AccessEvent {
+                status,
+                bytes: Some(hit.body),
+                took: took.unwrap_or_default(),
+                cache: str::from_utf8(&cache).unwrap_or("-"),
+            };
+            event.write(method, hit.target, hit.peer);
+        }
+    }
+
     /// Logs the response to bytes that are not a valid request; only the peer is known.
     pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: &Peer) {
         if self.access_log.load(Ordering::Relaxed) {
-            write_access("-", "-", response, peer, Duration::ZERO);
+            AccessEvent::of(response, Duration::ZERO).write("-", "-", peer);
         }
     }
 
@@ -538,23 +586,33 @@ fn route<'r>(
     Ok(Routed { site, peer, method: &parts.method, hits, authority, target })
 }
 
-/// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
-fn write_access(
-    method: impl Display,
-    target: impl Display,
-    response: &Response<ResponseBody>,
-    peer: &Peer,
+/// Response of an access log event.
+struct AccessEvent<'a> {
+    status: StatusCode,
+    /// Length of the body, if it is known.
+    bytes: Option<u64>,
     took: Duration,
-) {
-    let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
-    let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
-    let bytes = response.body().size_hint().exact();
-    let status = response.status().as_u16();
-    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    let Peer { client, socket, .. } = peer;
-    tracing::info!(
-        target: ACCESS, %client, peer = %socket, %method, %target, status, bytes, micros, cache
-    );
+    /// `Cache-Status` member of this cache.
+    cache: &'a str,
+}
+
+impl<'a> AccessEvent<'a> {
+    fn of(response: &'a Response<ResponseBody>, took: Duration) -> Self {
+        let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
+        let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
+        let bytes = response.body().size_hint().exact();
+        Self { status: response.status(), bytes, took, cache }
+    }
+
+    /// Writes the event. A parsed target has no control bytes; credentials are not logged.
+    fn write(&self, method: impl Display, target: impl Display, peer: &Peer) {
+        let (status, bytes, cache) = (self.status.as_u16(), self.bytes, self.cache);
+        let micros = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
+        let Peer { client, socket, .. } = peer;
+        tracing::info!(
+            target: ACCESS, %client, peer = %socket, %method, %target, status, bytes, micros, cache
+        );
+    }
 }
 
 /// Selecting fields of the client's request, borrowed.
@@ -605,8 +663,9 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     bypass.then_some(Why::Bypass)
 }
 
-pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
-    if headers.contains_key(AUTHORIZATION) || headers.contains_key(COOKIE) {
+#[inline]
+pub(crate) fn credentials(headers: &impl FieldLines) -> Credentials {
+    if headers.has(&AUTHORIZATION) || headers.has(&COOKIE) {
         Credentials::Presented
     } else {
         Credentials::Anonymous

@@ -45,6 +45,9 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
+    /// Answers plain hits from memory without parsing the request for other purposes. Responses are
+    /// the same; `false` helps to find out whether a defect is in this path.
+    pub direct_hits: bool,
     /// Maximum time to wait for a fetch of another instance.
     pub lease_wait_max: Duration,
     /// Includes the cause of a failure in error responses if `true`.
@@ -78,6 +81,7 @@ impl SiteSettings {
             ignore_query: Vec::new(),
             sort_query: false,
             coalesce: Coalesce::default(),
+            direct_hits: true,
             lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 use smallvec::SmallVec;
 
-use crate::fields::{Members, SECONDS_MAX, delta_seconds, tokens};
+use crate::fields::{FieldLines, Members, SECONDS_MAX, delta_seconds, tokens};
 
 /// Maximum number of field names in one `no-cache="…"` or `private="…"`; with more, the directive
 /// applies to the whole response, which is stricter.
@@ -71,9 +71,9 @@ impl Directives {
     /// Parses the directives of a request. `Pragma: no-cache` applies if there is no `Cache-Control`
     /// (RFC 9111 section 5.4).
     #[must_use]
-    pub fn of_request(headers: &HeaderMap) -> Self {
+    pub fn of_request(headers: &impl FieldLines) -> Self {
         let mut found = Self::of_field(headers, &CACHE_CONTROL);
-        if !headers.contains_key(CACHE_CONTROL)
+        if !headers.has(&CACHE_CONTROL)
             && tokens(headers, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"))
         {
             found.no_cache = Some(Scope::Whole);
@@ -87,10 +87,10 @@ impl Directives {
         Self::of_field(headers, &CACHE_CONTROL)
     }
 
-    fn of_field(headers: &HeaderMap, name: &HeaderName) -> Self {
+    fn of_field(headers: &impl FieldLines, name: &HeaderName) -> Self {
         let mut found = Self::default();
-        for line in headers.get_all(name) {
-            Members::of(line.as_bytes()).for_each(|member| found.take(member));
+        for line in headers.lines(name) {
+            Members::of(line).for_each(|member| found.take(member));
         }
         found
     }

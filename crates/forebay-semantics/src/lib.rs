@@ -62,6 +62,7 @@ pub mod withheld;
 
 pub use demand::demand;
 pub use directives::{Directives, Scope};
+pub use fields::FieldLines;
 pub use lifetime::{initial_age, lifetime};
 pub use networks::{Networks, PeerAddress};
 pub use policy::Policy;

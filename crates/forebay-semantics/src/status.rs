@@ -8,10 +8,7 @@ use crate::hop::PSEUDONYM;
 
 /// Inline capacity in bytes, enough for the longest value, so that rendering allocates only the
 /// value itself.
-const VALUE_USUAL: usize = 128;
-
-/// Number of decimal digits of the largest number.
-const DIGITS_MAX: usize = 20;
+pub const VALUE_USUAL: usize = 128;
 
 /// Parameters of this cache's member of a `Cache-Status` field (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +72,13 @@ impl CacheStatus {
     /// Returns the parameters as a `Cache-Status` field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
+        // The fallback applies only to a detail that is not a token.
+        HeaderValue::from_bytes(&self.to_bytes()).unwrap_or(HeaderValue::from_static(PSEUDONYM))
+    }
+
+    /// Returns the bytes of the field value.
+    #[must_use]
+    pub fn to_bytes(&self) -> SmallVec<[u8; VALUE_USUAL]> {
         let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();
         text.extend_from_slice(PSEUDONYM.as_bytes());
         match self.handling {
@@ -83,17 +87,13 @@ impl CacheStatus {
         }
         if let Some(ttl) = self.ttl {
             text.extend_from_slice(b"; ttl=");
-            if ttl < 0 {
-                text.push(b'-');
-            }
-            write_number(&mut text, ttl.unsigned_abs());
+            text.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
         }
         if let Some(detail) = self.detail {
             text.extend_from_slice(b"; detail=");
             text.extend_from_slice(detail.as_bytes());
         }
-        // The fallback applies only to a detail that is not a token.
-        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(PSEUDONYM))
+        text
     }
 
     /// Appends the member of this cache to `Cache-Status`, after those of caches nearer to the
@@ -109,7 +109,7 @@ impl Forward {
         text.extend_from_slice(forward_reason(self.why).as_bytes());
         if let Some(status) = self.status {
             text.extend_from_slice(b"; fwd-status=");
-            write_number(text, u64::from(status));
+            text.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
         }
         if self.stored {
             text.extend_from_slice(b"; stored");
@@ -143,21 +143,6 @@ pub const fn forward_reason(why: Why) -> &'static str {
         // `uri-miss` and `vary-miss` is unknown for them.
         _ => "miss",
     }
-}
-
-fn write_number(text: &mut SmallVec<[u8; VALUE_USUAL]>, number: u64) {
-    let mut digits = [b'0'; DIGITS_MAX];
-    let mut left = number;
-    let mut start = DIGITS_MAX;
-    for (place, digit) in digits.iter_mut().enumerate().rev() {
-        *digit += u8::try_from(left % 10).unwrap_or_default();
-        left /= 10;
-        start = place;
-        if left == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(digits.get(start..).unwrap_or_default());
 }
 
 #[cfg(test)]

@@ -409,6 +409,10 @@ options! {
         "Request coalescing between instances that share a Redis: one instance fetches and wakes \
          the others. Without a shared tier it has no effect.",
         "Otherwise every additional instance adds a fetch.";
+    SITE_DIRECT_HITS: bool = Site "direct_hits", reader::TRUTH, Value("true");
+        "Whether plain hits from memory are answered on a shorter path: GET and HEAD without body, \
+         range or `Connection` options. Responses are the same on both paths.",
+        "A hit costs about a third. `false` shows whether a defect is in this path.";
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether responses with `Set-Cookie` may be stored.",
         "A stored cookie would hand one client's session to all others.";

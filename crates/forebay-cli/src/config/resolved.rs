@@ -128,6 +128,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) coalesce: bool,
     /// True if instances that share a tier share a fetch.
     pub(crate) coalesce_cluster: bool,
+    /// Answers plain hits on the shorter path.
+    pub(crate) direct_hits: bool,
     /// Durations of cluster leases.
     pub(crate) lease: ResolvedLease,
     /// True if responses with `Set-Cookie` may be stored.

@@ -87,7 +87,16 @@ impl Peer {
     /// Determines the client of a request.
     #[must_use]
     pub fn of(connection: &ConnectionInfo, trust: &ProxyTrust, headers: &HeaderMap) -> Self {
-        let mut peer = Self {
+        let mut peer = Self::of_connection(connection);
+        if !trust.proxies.is_empty() {
+            peer.apply(trust, headers);
+        }
+        peer
+    }
+
+    /// Describes the client of a connection whose peer is not a trusted proxy.
+    pub(crate) fn of_connection(connection: &ConnectionInfo) -> Self {
+        Self {
             socket: connection.peer,
             client: connection.peer,
             scheme: connection.scheme,
@@ -95,11 +104,7 @@ impl Peer {
             proxies: Vec::new(),
             claim: None,
             origin: AddressOrigin::Connection,
-        };
-        if !trust.proxies.is_empty() {
-            peer.apply(trust, headers);
         }
-        peer
     }
 
     #[cold]

@@ -14,11 +14,16 @@ const HTTPS_PORT: u16 = 443;
 /// Adds the field to a response over https, unless the origin sent one. RFC 6797 section 7.2: never
 /// over http.
 pub(crate) fn add_hsts(response: &mut Response<ResponseBody>, site: &Site, scheme: Scheme) {
-    let Some(value) = &site.settings.hsts else { return };
+    let Some(value) = hsts(site, scheme) else { return };
     let headers = response.headers_mut();
-    if scheme == Scheme::Https && !headers.contains_key(STRICT_TRANSPORT_SECURITY) {
+    if !headers.contains_key(STRICT_TRANSPORT_SECURITY) {
         headers.insert(STRICT_TRANSPORT_SECURITY, value.clone());
     }
+}
+
+/// Returns the value that [`add_hsts`] adds to responses without the field.
+pub(crate) fn hsts(site: &Site, scheme: Scheme) -> Option<&HeaderValue> {
+    site.settings.hsts.as_ref().filter(|_| scheme == Scheme::Https)
 }
 
 /// Builds the redirect of a request to https. 308 keeps the method and the body (RFC 9110 section

@@ -61,6 +61,15 @@ pub enum Phase {
     Over,
 }
 
+/// End of a head in a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadEnd {
+    /// Offset of the first byte after the head.
+    At(usize),
+    /// The head continues after the piece.
+    Incomplete,
+}
+
 /// Framing error at an offset of the current piece.
 #[derive(Debug)]
 struct Fault {
@@ -114,6 +123,37 @@ impl Scanner {
         }
         self.unfinished = start.map_or(0, |start| piece.len() - start);
         Ok(())
+    }
+
+    /// Checks the head at the start of `piece`, while the start of a message is expected.
+    ///
+    /// # Errors
+    ///
+    /// As for [`feed`](Self::feed).
+    pub(super) fn feed_head(&mut self, piece: &[u8]) -> Result<HeadEnd, ScanError> {
+        let before = self.heads;
+        match self.step(piece) {
+            Ok(_) if self.heads == before => {
+                self.unfinished = piece.len();
+                Ok(HeadEnd::Incomplete)
+            }
+            Ok(used) => Ok(HeadEnd::At(used)),
+            Err(Fault { at, why }) => {
+                self.state = State::Refused(why);
+                Err(ScanError { at, why, before, start: Some(0) })
+            }
+        }
+    }
+
+    /// Expects the head that just ended once more, from its first byte.
+    pub(super) fn restart_head(&mut self) {
+        self.heads -= 1;
+        self.state = State::Head(Head::new());
+    }
+
+    /// Excludes the last head from [`heads`](Self::heads), because hyper does not get it.
+    pub(super) fn forget_head(&mut self) {
+        self.heads -= 1;
     }
 
     /// Returns the part of the client's byte stream that the scanner expects next.

@@ -96,6 +96,7 @@ fn site(
     let sort_query = provenance.read(section, &options::SITE_SORT_QUERY);
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
+    let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
     let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
@@ -129,6 +130,7 @@ fn site(
         sort_query: sort_query?,
         coalesce: coalesce?,
         coalesce_cluster: coalesce_cluster?,
+        direct_hits: direct_hits?,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
         share_codings: share_codings?,

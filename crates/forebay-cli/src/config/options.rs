@@ -6,7 +6,7 @@
 use super::host::HostPattern;
 use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
-use super::reader::{self, AccessLog, ListenerRole, Reader};
+use super::reader::{self, AccessLog, ListenerRole, Protocol, Reader};
 use super::redis_url::RedisUrl;
 use super::table::Table;
 use forebay_core::WhenBlind;
@@ -155,6 +155,11 @@ options! {
     LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
         "Requires TLS, with the certificates of `[tls]`.",
         "Certificates have to be configured first.";
+    LISTENER_PROTOCOLS: Vec<Protocol> = Listener "protocols", reader::PROTOCOLS,
+        Derived("`[\"h2\", \"http/1.1\"]` with TLS, else `[\"http/1.1\", \"h2c\"]`");
+        "Protocols: with TLS `h2` and `http/1.1`, in the order of preference; without TLS `http/1.1` and \
+         `h2c`, which is HTTP/2 for connections that begin with its preface.",
+        "Each client uses the newest protocol that it knows.";
     LISTENER_CLIENT_CERTIFICATES: ClientCertificates = Listener "client_certificates",
         reader::CLIENT_CERTIFICATES, Value(r#""off""#);
         "Client certificates, verified by `tls.client_ca`: `optional` or `required`. The origin gets a \

@@ -66,7 +66,8 @@ pub struct Guarded<S> {
     /// Received part of an incomplete head. hyper sees only complete heads, so that the service can
     /// answer an invalid one.
     head: Vec<u8>,
-    /// Bytes received after a request for another protocol: at most one read.
+    /// Bytes received before the guard began, or after a request for another protocol: at most one
+    /// read.
     held: Bytes,
     /// Checked bytes that hyper has not read yet.
     ready: Bytes,
@@ -138,6 +139,11 @@ impl<S> Guarded<S> {
         let mut guarded = Self::new(inner, timeouts, counters);
         guarded.reject(0, Rejection::TooManyConnections, SUBSTITUTE_GET);
         guarded
+    }
+
+    /// Adds bytes that were read from the connection before. They are checked like others.
+    pub(crate) fn hold(&mut self, received: Bytes) {
+        self.held = received;
     }
 
     /// Returns the counter of exchanges, which the service updates for each request.

@@ -455,6 +455,13 @@ options! {
     SITE_IGNORE_SCHEME: bool = Site "ignore_scheme", reader::TRUTH, Value("false");
         "Gives http and https one key, for an origin whose responses do not depend on the scheme.",
         "A stored redirect to https must not answer a request over https.";
+    SITE_ALLOW: Networks = Site "allow", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may use the site, as in `trusted_proxies`; empty means all. Others \
+         get 403.",
+        "Most sites are public.";
+    SITE_DENY: Networks = Site "deny", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may not use the site, also if `allow` contains them.",
+        "Most sites are public.";
     SITE_HSTS: HeaderValue = Site "hsts", reader::HSTS, Derived("none");
         "Value of `Strict-Transport-Security` in responses over https without one, such as \
          `max-age=31536000`.",

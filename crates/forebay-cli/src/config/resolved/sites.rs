@@ -10,6 +10,7 @@ use crate::config::provenance::Provenance;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
+use forebay_http::ClientAccess;
 use forebay_semantics::groups::GroupLimits;
 use http::Method;
 use std::collections::HashMap;
@@ -103,6 +104,8 @@ fn site(
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
+    let allow = provenance.read(section, &options::SITE_ALLOW);
+    let deny = provenance.read(section, &options::SITE_DENY);
     let hsts = provenance.read(section, &options::SITE_HSTS);
     let hsts_name = options::SITE_HSTS.spec.name;
     if section.value(hsts_name).is_none() {
@@ -137,6 +140,7 @@ fn site(
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
         ignore_scheme: ignore_scheme?,
+        access: ClientAccess { allow: allow?, deny: deny? },
         hsts,
         forwarded: forwarded?,
         expose_errors: expose_errors?,

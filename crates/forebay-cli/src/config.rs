@@ -35,4 +35,4 @@ pub(crate) mod units;
 
 pub(crate) use host::HostPattern;
 pub(crate) use listen_address::ListenAddress;
-pub(crate) use reader::{AccessLog, ListenerRole};
+pub(crate) use reader::{AccessLog, ListenerRole, Protocol};

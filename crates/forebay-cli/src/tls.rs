@@ -7,6 +7,7 @@ use forebay_tls::server::{TlsServer, TlsSettings};
 use forebay_tls::store::CertificateStore;
 use tokio::sync::Semaphore;
 
+use crate::config::Protocol;
 use crate::config::resolved::{ResolvedConfig, ResolvedListener, ResolvedTls};
 
 /// Maximum number of handshakes under way, for each worker. Handshakes are the most expensive part of
@@ -39,7 +40,7 @@ impl Tls {
     pub(crate) fn server(&self, listener: &ResolvedListener) -> anyhow::Result<TlsServer> {
         let settings = TlsSettings {
             min_version: self.settings.min_version,
-            protocols: vec![b"http/1.1".to_vec()],
+            protocols: listener.protocols.iter().map(|protocol| alpn(*protocol)).collect(),
             client_certificates: listener.client_certificates,
             authority: self.settings.authority.clone(),
             handshake_timeout: self.settings.handshake_timeout,
@@ -51,6 +52,14 @@ impl Tls {
     /// Interval of [`watch`], if it is not off.
     pub(crate) fn watch_interval(&self) -> Option<Duration> {
         Some(self.settings.watch).filter(|interval| !interval.is_zero())
+    }
+}
+
+/// Name of a protocol in TLS (RFC 7301).
+fn alpn(protocol: Protocol) -> Vec<u8> {
+    match protocol {
+        Protocol::Http1 => b"http/1.1".to_vec(),
+        Protocol::H2 | Protocol::H2c => b"h2".to_vec(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::Body as _;
@@ -42,7 +43,15 @@ impl Connections {
     /// Serves a client connection until the client disconnects, is rejected, or `stop` becomes
     /// `true` and the current request is answered. If the connection became a tunnel, it continues
     /// until the tunnel ends or this future is dropped.
-    pub async fn serve<S>(mut self, stream: S, info: ConnectionInfo)
+    pub async fn serve<S>(self, stream: S, info: ConnectionInfo)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_http1(stream, Bytes::new(), info).await;
+    }
+
+    /// Serves an HTTP/1 connection. `received` are bytes that were read already.
+    pub(crate) async fn serve_http1<S>(mut self, stream: S, received: Bytes, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -50,8 +59,9 @@ impl Connections {
         {
             // Created in place: otherwise the future would reserve space for each move.
             let direct_hits = DirectHits::new(self.service.clone(), info.clone());
-            let guarded = Guarded::new(stream, self.timeouts, self.counters.clone())
+            let mut guarded = Guarded::new(stream, self.timeouts, self.counters.clone())
                 .with_responder(direct_hits);
+            guarded.hold(received);
             let mut connection = self.http(guarded, info, &pending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that disconnects is not an error of forebay.
@@ -239,7 +249,7 @@ pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
 const REJECTED_ID: u64 = 1 << 63;
 
 /// Builds the response to a rejected request.
-fn respond_to_rejected(
+pub(crate) fn respond_to_rejected(
     why: Rejection,
     number: u64,
     service: &Service,

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use forebay_engine::{Ask, Select};
+use forebay_semantics::client_address::AddressField;
 use forebay_semantics::demand::demand;
 
 use crate::edge::peer::{ConnectionInfo, Peer, Role};
@@ -48,15 +49,19 @@ impl DirectHits {
         let request = PlainRequest::parse(head)?;
         let site_table = self.service.site_table();
         let trust = site_table.trust();
-        // A trusted proxy names the client in fields.
-        if connection.role != Role::Serve || trust.proxies.contains(connection.peer) {
+        // A trusted proxy names the client in fields, and a certificate may select a variant.
+        let names_client = trust.proxies.contains(connection.peer)
+            || matches!(trust.field, AddressField::Single(_));
+        if connection.role != Role::Serve || names_client || connection.certificate.is_some() {
             return None;
         }
         let peer = Peer::of_connection(connection);
         let authority = key::normalise_authority(peer.scheme, request.host)?;
         let site = site_table.find(&authority, request.target)?;
         let is_served = |sites: &[Box<str>]| sites.contains(&site.settings.id);
-        if !site.settings.direct_hits || !connection.sites.as_deref().is_none_or(is_served) {
+        let is_allowed = connection.sites.as_deref().is_none_or(is_served)
+            && site.settings.access.admits(peer.client);
+        if !is_allowed || !site.settings.direct_hits {
             return None;
         }
         let target = key::target(site, request.target)?;

@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     MethodNotAllowed,
     /// No site matches the host and path.
     NoSite,
+    /// The client may not use the site.
+    AccessDenied,
     /// The listener does not serve the site of the request (RFC 9110 section 15.5.20).
     Misdirected,
     /// The request passed through this cache too often (RFC 9110 section 7.6.3).
@@ -65,6 +67,7 @@ impl Failure {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
+            Self::AccessDenied => StatusCode::FORBIDDEN,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Load(LoadError::RecentlyFailed(cause)) => {
@@ -97,6 +100,7 @@ impl Failure {
             Self::ClientGone => "client-gone",
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
+            Self::AccessDenied => "access-denied",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
             Self::Load(error) | Self::MustRevalidate(error) => error.code(),
@@ -134,6 +138,7 @@ impl Failure {
             Self::ClientGone => "The connection ended before the end of the request body.",
             Self::MethodNotAllowed => "This method is not supported. See the Allow header.",
             Self::NoSite => "No site is configured for this host and path.",
+            Self::AccessDenied => "This client may not use this site.",
             Self::Misdirected => "This listener does not serve the requested host.",
             Self::Loop => {
                 "The request passed through this cache too many times: its origin forwards to the cache."
@@ -387,6 +392,7 @@ mod tests {
             (Failure::TargetTooLong, 414),
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),
+            (Failure::AccessDenied, 403),
             (Failure::Misdirected, 421),
         ];
         for (failure, status) in rows {

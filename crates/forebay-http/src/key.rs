@@ -53,7 +53,12 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn without_default_port(scheme: Scheme, text: &str) -> &str {
-    let text = text.strip_suffix(scheme.default_port()).unwrap_or(text);
+    // Two constant suffixes compare faster than a variable one.
+    let without = match scheme {
+        Scheme::Http => text.strip_suffix(":80"),
+        Scheme::Https => text.strip_suffix(":443"),
+    };
+    let text = without.unwrap_or(text);
     text.strip_suffix(':').unwrap_or(text)
 }
 

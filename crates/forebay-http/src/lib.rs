@@ -62,5 +62,5 @@ pub use metrics::Metrics;
 pub use prefix_purge::PrefixError;
 pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};
-pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
+pub use site::{ClientAccess, HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
 pub use site_table::Reloaded;

@@ -187,7 +187,7 @@ pub(crate) fn selecting<'a>(
         // Equal for all requests with one key.
         "x-forwarded-host" => None,
         "client-cert" => {
-            let certificate = peer.certificate.as_ref()?;
+            let certificate = peer.certificate()?;
             Some(Cow::Owned(certificate.as_bytes().to_vec()))
         }
         _ if !headers.has(&CONNECTION) => selecting_value(headers, name),

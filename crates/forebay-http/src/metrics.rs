@@ -390,6 +390,11 @@ impl Metrics {
         self.edge.handshake(listener, result, took);
     }
 
+    /// Counts a request of a client that may not use the site.
+    pub(crate) fn count_denied(&self, site: &str) {
+        self.edge.denied(site);
+    }
+
     /// Sets the metrics of certificates.
     pub fn set_certificates(&self, store: &CertificateStore) {
         self.edge.set_certificates(store);

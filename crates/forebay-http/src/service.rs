@@ -294,6 +294,10 @@ impl Service {
         {
             return Dispatch::Response(self.refuse(&Failure::Misdirected, parts));
         }
+        if !routed.site.settings.access.admits(routed.peer.client) {
+            self.metrics.count_denied(&routed.site.settings.id);
+            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts));
+        }
         if let Role::Redirect(port) = connection.role {
             return Dispatch::Response(self.redirect(&routed, parts, port));
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
-use forebay_semantics::Scheme;
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
+use forebay_semantics::{Networks, PeerAddress, Scheme};
 use http::uri::Authority;
 use http::{HeaderValue, Method};
 
@@ -56,6 +56,8 @@ pub struct SiteSettings {
     pub tier_errors: TierErrors,
     /// Gives http and https one key if `true`.
     pub ignore_scheme: bool,
+    /// Clients that may use the site.
+    pub access: ClientAccess,
     /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
     pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
@@ -86,10 +88,28 @@ impl SiteSettings {
             expose_errors: false,
             tier_errors: TierErrors::default(),
             ignore_scheme: false,
+            access: ClientAccess::default(),
             hsts: None,
             is_forwarded_added: false,
             opt_ins: OptIns::default(),
         }
+    }
+}
+
+/// Networks of the clients that may use a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientAccess {
+    /// Networks that may use the site; empty means all.
+    pub allow: Networks,
+    /// Networks that may not, also if `allow` contains them.
+    pub deny: Networks,
+}
+
+impl ClientAccess {
+    /// Returns `true` if the client may use the site.
+    #[must_use]
+    pub fn admits(&self, client: PeerAddress) -> bool {
+        !self.deny.contains(client) && (self.allow.is_empty() || self.allow.contains(client))
     }
 }
 
@@ -351,6 +371,29 @@ pub(crate) mod tests {
         assert_eq!(without_host(&sites, "/api/v1"), Some("api".into()));
         let named = vec![site("a", &[exact("a.example")], None), site("b", &[below("b")], None)];
         assert_eq!(without_host(&Sites::new(named), "/"), None);
+    }
+
+    #[test]
+    fn denied_networks_win_over_allowed_ones() {
+        let networks = |texts: &[&str]| {
+            let mut networks = Networks::default();
+            texts.iter().for_each(|text| networks.add(text).unwrap());
+            networks
+        };
+        let rows: [(&[&str], &[&str], &str, bool); 7] = [
+            (&[], &[], "192.0.2.1", true),
+            (&["10.0.0.0/8"], &[], "10.1.1.1", true),
+            (&["10.0.0.0/8"], &[], "192.0.2.1", false),
+            (&[], &["10.0.0.0/8"], "10.1.1.1", false),
+            (&[], &["10.0.0.0/8"], "192.0.2.1", true),
+            (&["10.0.0.0/8"], &["10.1.0.0/16"], "10.1.1.1", false),
+            (&["10.0.0.0/8"], &["10.1.0.0/16"], "::ffff:10.2.1.1", true),
+        ];
+        for (allow, deny, client, expected) in rows {
+            let access = ClientAccess { allow: networks(allow), deny: networks(deny) };
+            let client: std::net::IpAddr = client.parse().unwrap();
+            assert_eq!(access.admits(client.into()), expected, "{allow:?} {deny:?} {client}");
+        }
     }
 
     #[test]

@@ -22,15 +22,6 @@ impl Scheme {
         }
     }
 
-    /// Returns the default port of the scheme with its colon.
-    #[must_use]
-    pub const fn default_port(self) -> &'static str {
-        match self {
-            Self::Http => ":80",
-            Self::Https => ":443",
-        }
-    }
-
     /// Parses a scheme; RFC 3986 section 3.1: case does not matter.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -6,7 +6,7 @@
 use super::host::HostPattern;
 use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
-use super::reader::{self, AccessLog, ListenerRole, Reader};
+use super::reader::{self, AccessLog, ListenerRole, Protocol, Reader};
 use super::redis_url::RedisUrl;
 use super::table::Table;
 use forebay_core::WhenBlind;
@@ -155,6 +155,11 @@ options! {
     LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
         "Requires TLS, with the certificates of `[tls]`.",
         "Certificates have to be configured first.";
+    LISTENER_PROTOCOLS: Vec<Protocol> = Listener "protocols", reader::PROTOCOLS,
+        Derived("`[\"h2\", \"http/1.1\"]` with TLS, else `[\"http/1.1\", \"h2c\"]`");
+        "Protocols: with TLS `h2` and `http/1.1`, in the order of preference; without TLS `http/1.1` and \
+         `h2c`, which is HTTP/2 for connections that begin with its preface.",
+        "Each client uses the newest protocol that it knows.";
     LISTENER_CLIENT_CERTIFICATES: ClientCertificates = Listener "client_certificates",
         reader::CLIENT_CERTIFICATES, Value(r#""off""#);
         "Client certificates, verified by `tls.client_ca`: `optional` or `required`. The origin gets a \
@@ -454,6 +459,13 @@ options! {
     SITE_IGNORE_SCHEME: bool = Site "ignore_scheme", reader::TRUTH, Value("false");
         "Gives http and https one key, for an origin whose responses do not depend on the scheme.",
         "A stored redirect to https must not answer a request over https.";
+    SITE_ALLOW: Networks = Site "allow", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may use the site, as in `trusted_proxies`; empty means all. Others \
+         get 403.",
+        "Most sites are public.";
+    SITE_DENY: Networks = Site "deny", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may not use the site, also if `allow` contains them.",
+        "Most sites are public.";
     SITE_HSTS: HeaderValue = Site "hsts", reader::HSTS, Derived("none");
         "Value of `Strict-Transport-Security` in responses over https without one, such as \
          `max-age=31536000`.",

@@ -116,6 +116,26 @@ pub(crate) enum ListenerRole {
     Redirect,
 }
 
+/// Protocol of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1 and 1.0.
+    Http1,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 without TLS.
+    H2c,
+}
+
+pub(super) const PROTOCOLS: Reader<Vec<Protocol>> = Reader {
+    kind: "list of \"h2\", \"http/1.1\" and \"h2c\"",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| word(item, problems, &PROTOCOL_WORDS))
+    },
+    show: |all| bracketed(all, |one| quoted(word_of(&PROTOCOL_WORDS, one))),
+    order: None,
+};
+
 pub(super) const LISTENER_ROLE: Reader<ListenerRole> = Reader {
     kind: "\"serve\" or \"redirect\"",
     read: |typed, problems| word(typed, problems, &LISTENER_ROLES),
@@ -403,6 +423,9 @@ const LEVELS: [(&str, Level); 5] = [
     ("debug", Level::DEBUG),
     ("trace", Level::TRACE),
 ];
+
+const PROTOCOL_WORDS: [(&str, Protocol); 3] =
+    [("h2", Protocol::H2), ("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)];
 
 const LISTENER_ROLES: [(&str, ListenerRole); 2] =
     [("serve", ListenerRole::Serve), ("redirect", ListenerRole::Redirect)];

@@ -17,6 +17,7 @@ use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
+use forebay_http::ClientAccess;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::uri::{Authority, Scheme};
@@ -146,6 +147,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) cache_groups: Option<GroupLimits>,
     /// True if http and https have one key.
     pub(crate) ignore_scheme: bool,
+    /// Clients that may use the site.
+    pub(crate) access: ClientAccess,
     /// Value of `Strict-Transport-Security`.
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.

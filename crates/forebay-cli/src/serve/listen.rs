@@ -17,7 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::resolved::ResolvedListener;
-use crate::config::{ListenAddress, ListenerRole};
+use crate::config::{ListenAddress, ListenerRole, Protocol};
 use crate::listener::{AcceptedStream, Listener, ListeningSocket};
 use crate::tls::Tls;
 use crate::workers::{Accepted, Workers};
@@ -85,6 +85,7 @@ impl Listeners {
             let rules = AcceptRules {
                 proxy_protocol: listener.proxy_protocol,
                 tls,
+                is_h2c: listener.protocols.contains(&Protocol::H2c),
                 role: match listener.role {
                     ListenerRole::Serve => Role::Serve,
                     ListenerRole::Redirect => Role::Redirect(https_port),

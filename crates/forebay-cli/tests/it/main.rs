@@ -12,6 +12,7 @@
 //! | `disk_cluster` | instance with a disk that misses purges while it is down |
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
 //! | `reload` | configuration reload |
+//! | `http2` | HTTP/2: one key for all protocols, rules, floods |
 //! | `logs` | access log, messages, secrets |
 //! | `cluster` | instances that share a Redis: leases and purges |
 //! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
@@ -47,6 +48,7 @@ mod disk_bodies;
 mod disk_cluster;
 mod disk_trouble;
 mod early;
+mod http2;
 mod logs;
 mod opt_ins;
 mod proxies;

@@ -386,3 +386,26 @@ async fn a_unix_socket_is_a_listener() -> anyhow::Result<()> {
     assert!(error.to_string().contains("cannot listen on unix:"), "{error:#}");
     Ok(())
 }
+
+#[tokio::test]
+async fn networks_are_allowed_and_denied_by_the_client_address() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("a").field("Cache-Control", "max-age=60")).await?;
+    let file = ConfigFile::serving(
+        &origin.url(),
+        "trusted_proxies = [\"127.0.0.1\"]",
+        "allow = [\"203.0.113.0/24\", \"loopback\"]\ndeny = [\"203.0.113.9\"]",
+    )?;
+    let cache = file.serve().await?;
+    let rows =
+        [("127.0.0.1", 200), ("203.0.113.8", 200), ("203.0.113.9", 403), ("198.51.100.1", 403)];
+    for _ in 0..2 {
+        // A stored response is not for denied clients either.
+        for (client, status) in rows {
+            let request = Request::get("/").field("X-Forwarded-For", client);
+            assert_eq!(ask(cache.address(), &request).await?.status, status, "{client}");
+        }
+    }
+    assert_eq!(metric(&cache, "forebay_denied_total", "site=\"shop\"").await?, 4);
+    assert_eq!(origin.requests(), 1);
+    Ok(())
+}

@@ -168,7 +168,7 @@ async fn the_certificate_is_that_of_the_requested_name() -> anyhow::Result<()> {
         { certificate = \"b.pem\", key = \"b.key\" }, { certificate = \"c.pem\", key = \"c.key\" }]";
     let cache = SecureCache::start(folder, &short(more)).await?;
     for host in ["a.example", "b.example", "x.c.example"] {
-        assert!(cache.curl(host, "/", &[]).await?.starts_with("HTTP/1.1 200"), "{host}");
+        assert!(cache.curl(host, "/", &[]).await?.starts_with("HTTP/2 200"), "{host}");
     }
     let refused = cache.curl("d.example", "/", &[]).await.unwrap_err().to_string();
     assert!(refused.contains("unrecognized name"), "{refused}");
@@ -182,7 +182,7 @@ async fn changed_files_are_used_and_broken_ones_are_not() -> anyhow::Result<()> 
     let authority = Authority::new("test")?;
     let folder = folder_with(&authority, &[("a", "a.example")])?;
     let cache = SecureCache::start(folder, &short("watch = \"50ms\"")).await?;
-    assert!(cache.curl("a.example", "/", &[]).await?.starts_with("HTTP/1.1 200"));
+    assert!(cache.curl("a.example", "/", &[]).await?.starts_with("HTTP/2 200"));
     authority.write(cache.folder(), "a", &["b.example"])?;
     let begun = Instant::now();
     while cache.curl("b.example", "/", &[]).await.is_err() {
@@ -195,10 +195,10 @@ async fn changed_files_are_used_and_broken_ones_are_not() -> anyhow::Result<()> 
         ensure!(begun.elapsed() < NOTICE_MAX, "the broken key is not noticed");
     }
     assert_eq!(cache.reload().await?, 400);
-    assert!(cache.curl("b.example", "/", &[]).await?.starts_with("HTTP/1.1 200"));
+    assert!(cache.curl("b.example", "/", &[]).await?.starts_with("HTTP/2 200"));
     authority.write(cache.folder(), "a", &["c.example"])?;
     assert_eq!(cache.reload().await?, 200);
-    assert!(cache.curl("c.example", "/", &[]).await?.starts_with("HTTP/1.1 200"));
+    assert!(cache.curl("c.example", "/", &[]).await?.starts_with("HTTP/2 200"));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::BytesMut;
 use forebay_semantics::{PeerAddress, Scheme};
 use forebay_tls::server::TlsServer;
 use http::HeaderValue;
@@ -11,7 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::address_limits::AddressLimits;
 use super::peer::{ConnectionInfo, Role};
 use super::proxy_protocol;
+use super::sniff::{Sniffed, sniff};
 use crate::connection::Connections;
+
+/// Protocols in metrics.
+const HTTP_1: &str = "http/1.1";
+const HTTP_2: &str = "h2";
 
 /// Rules for the connections of one listener.
 #[derive(Clone, Debug)]
@@ -22,6 +28,8 @@ pub struct AcceptRules {
     pub proxy_protocol: bool,
     /// Limit on the connections of one client address.
     pub limits: Arc<AddressLimits>,
+    /// HTTP/2 is served on cleartext connections that begin with its preface if `true`.
+    pub is_h2c: bool,
     /// TLS server; `None` for cleartext.
     pub tls: Option<TlsServer>,
     /// Handling of requests.
@@ -35,7 +43,8 @@ impl AcceptRules {
     #[must_use]
     pub fn cleartext(name: impl Into<Box<str>>, limits: Arc<AddressLimits>) -> Self {
         let (role, sites) = (Role::Serve, None);
-        Self { name: name.into(), proxy_protocol: false, limits, tls: None, role, sites }
+        let is_h2c = true;
+        Self { name: name.into(), proxy_protocol: false, limits, is_h2c, tls: None, role, sites }
     }
 }
 
@@ -70,14 +79,37 @@ impl Connections {
         }
         match &rules.tls {
             None => {
-                let open = self.service.metrics().open_connection(&rules.name, "http/1.1");
-                self.serve(stream, info).await;
-                drop(open);
+                let name = &rules.name;
+                if rules.is_h2c {
+                    self.accept_cleartext(stream, info, name).await;
+                } else {
+                    let _open = self.service.metrics().open_connection(name, HTTP_1);
+                    self.serve(stream, info).await;
+                }
             }
             // Boxed, so that a cleartext connection reserves no space for a handshake.
             Some(tls) => Box::pin(self.accept_tls(stream, info, &rules.name, tls)).await,
         }
         drop(counted);
+    }
+
+    /// Serves HTTP/1, or HTTP/2 if the connection begins with its preface.
+    async fn accept_cleartext<S>(self, mut stream: S, info: ConnectionInfo, listener: &str)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match sniff(&mut stream, &self.timeouts, &self.counters).await {
+            Sniffed::Http1(received) => {
+                let _open = self.service.metrics().open_connection(listener, HTTP_1);
+                self.serve_http1(stream, received.freeze(), info).await;
+            }
+            Sniffed::Http2(received) => {
+                let _open = self.service.metrics().open_connection(listener, HTTP_2);
+                let stream: Box<dyn Stream> = Box::new(stream);
+                Box::pin(self.serve_http2(stream, received, info)).await;
+            }
+            Sniffed::Ended => {}
+        }
     }
 
     async fn accept_tls<S>(
@@ -105,10 +137,12 @@ impl Connections {
         info.scheme = Scheme::Https;
         let certificate = shaken.client_certificate.map(HeaderValue::try_from);
         info.certificate = certificate.and_then(Result::ok);
-        let open = metrics.open_connection(listener, "http/1.1");
+        let _open = metrics.open_connection(listener, if shaken.is_h2 { HTTP_2 } else { HTTP_1 });
         let stream: Box<dyn Stream> = Box::new(shaken.stream);
-        self.serve(stream, info).await;
-        drop(open);
+        match shaken.is_h2 {
+            true => self.serve_http2(stream, BytesMut::new(), info).await,
+            false => self.serve(stream, info).await,
+        }
     }
 
     /// Reads the PROXY header into `info`. Returns `false` if the connection must be closed.

@@ -54,7 +54,8 @@ impl From<SocketAddr> for ConnectionInfo {
     }
 }
 
-/// Client of one request, as far as the connection and trusted proxies tell.
+/// Client of one request, as far as the connection and trusted proxies tell. Small, because every
+/// hit makes one.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Other end of the connection.
@@ -63,13 +64,19 @@ pub struct Peer {
     pub client: PeerAddress,
     /// Scheme that the client used.
     pub scheme: Scheme,
-    /// Verified client certificate as a value of `Client-Cert`.
-    pub certificate: Option<HeaderValue>,
+    origin: AddressOrigin,
+    /// Further facts; `None` for most connections.
+    details: Option<Box<Details>>,
+}
+
+/// Facts about a client of a trusted proxy, or one with a certificate.
+#[derive(Clone, Debug, Default)]
+struct Details {
+    certificate: Option<HeaderValue>,
     /// Addresses between the client and forebay, in the order of the request.
     proxies: Vec<IpAddr>,
     /// Field that names the client, if it has another name than the usual ones.
     claim: Option<HeaderName>,
-    origin: AddressOrigin,
 }
 
 /// Source of a client address.
@@ -88,38 +95,55 @@ impl Peer {
     #[must_use]
     pub fn of(connection: &ConnectionInfo, trust: &ProxyTrust, headers: &HeaderMap) -> Self {
         let mut peer = Self::of_connection(connection);
-        if !trust.proxies.is_empty() {
-            peer.apply(trust, headers);
+        if connection.certificate.is_some() || !trust.proxies.is_empty() {
+            peer.add_details(connection, trust, headers);
         }
         peer
     }
 
-    /// Describes the client of a connection whose peer is not a trusted proxy.
+    /// Describes the client of a connection without a certificate, whose peer is not a trusted
+    /// proxy.
     pub(crate) fn of_connection(connection: &ConnectionInfo) -> Self {
         Self {
             socket: connection.peer,
             client: connection.peer,
             scheme: connection.scheme,
-            certificate: connection.certificate.clone(),
-            proxies: Vec::new(),
-            claim: None,
             origin: AddressOrigin::Connection,
+            details: None,
         }
     }
 
     #[cold]
-    fn apply(&mut self, trust: &ProxyTrust, headers: &HeaderMap) {
-        if let AddressField::Single(name) = &trust.field {
-            self.claim = Some(name.clone());
-        }
-        let Some(named) = trust.client(self.socket, headers) else { return };
-        self.origin = match named.address == self.socket && named.proxies.is_empty() {
-            true => AddressOrigin::ProxyItself,
-            false => AddressOrigin::Proxy,
+    fn add_details(
+        &mut self,
+        connection: &ConnectionInfo,
+        trust: &ProxyTrust,
+        headers: &HeaderMap,
+    ) {
+        let mut details = Details {
+            certificate: connection.certificate.clone(),
+            claim: match &trust.field {
+                AddressField::Single(name) => Some(name.clone()),
+                _ => None,
+            },
+            ..Details::default()
         };
-        self.client = named.address;
-        self.proxies = named.proxies;
-        self.scheme = named.scheme.unwrap_or(self.scheme);
+        if let Some(named) = trust.client(self.socket, headers) {
+            self.origin = match named.address == self.socket && named.proxies.is_empty() {
+                true => AddressOrigin::ProxyItself,
+                false => AddressOrigin::Proxy,
+            };
+            self.client = named.address;
+            self.scheme = named.scheme.unwrap_or(self.scheme);
+            details.proxies = named.proxies;
+        }
+        self.details = Some(Box::new(details));
+    }
+
+    /// Returns the verified client certificate as a value of `Client-Cert`.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&HeaderValue> {
+        self.details.as_ref()?.certificate.as_ref()
     }
 
     /// Returns the source of the client address.
@@ -130,13 +154,14 @@ impl Peer {
 
     /// Describes the client to the origin.
     #[must_use]
-    pub const fn sender(&self, is_forwarded_added: bool) -> Sender<'_> {
+    pub fn sender(&self, is_forwarded_added: bool) -> Sender<'_> {
+        let details = self.details.as_deref();
         Sender {
             client: self.client,
-            proxies: self.proxies.as_slice(),
+            proxies: details.map_or(&[], |details| &details.proxies),
             scheme: self.scheme,
-            certificate: self.certificate.as_ref(),
-            claim: self.claim.as_ref(),
+            certificate: self.certificate(),
+            claim: details.and_then(|details| details.claim.as_ref()),
             is_forwarded_added,
         }
     }

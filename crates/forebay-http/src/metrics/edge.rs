@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::{ResultLabel, SECONDS, raise};
+use super::{ResultLabel, SECONDS, SiteLabel, raise};
 use crate::edge::peer::AddressOrigin;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,6 +45,7 @@ pub(super) struct EdgeMetrics {
     certificate_ends: Family<NameLabel, Gauge>,
     certificate_loads: Family<ResultLabel, Counter>,
     forwarded: Family<ResultLabel, Counter>,
+    denied: Family<SiteLabel, Counter>,
 }
 
 /// Connection in the gauges of open connections; leaves them when it is dropped.
@@ -72,6 +73,7 @@ impl Default for EdgeMetrics {
             certificate_ends: Family::default(),
             certificate_loads: Family::default(),
             forwarded: Family::default(),
+            denied: Family::default(),
         }
     }
 }
@@ -110,6 +112,11 @@ impl EdgeMetrics {
             "Requests of trusted proxies, by whether they name a client",
             self.forwarded.clone(),
         );
+        registry.register(
+            "denied",
+            "Requests of clients that may not use the site",
+            self.denied.clone(),
+        );
         // Created at zero, so that an alert sees the first increase.
         for result in ["named", "unnamed"] {
             let _ = self.forwarded.get_or_create(&ResultLabel { result });
@@ -132,6 +139,10 @@ impl EdgeMetrics {
             .get_or_create(&ListenerLabel { listener: listener.clone() })
             .observe(took.as_secs_f64());
         self.handshakes.get_or_create(&HandshakeLabels { listener, result }).inc();
+    }
+
+    pub(super) fn denied(&self, site: &str) {
+        self.denied.get_or_create(&SiteLabel { site: site.into() }).inc();
     }
 
     pub(super) fn forwarded(&self, origin: AddressOrigin) {

@@ -14,6 +14,8 @@ pub struct GuardCounters {
     connections_rejected: AtomicU64,
     addresses_rejected: AtomicU64,
     proxy_headers_rejected: AtomicU64,
+    h2_resets: AtomicU64,
+    h2_control: AtomicU64,
     idle_tunnels: AtomicU64,
     dropped_interims: AtomicU64,
     answers: AtomicU64,
@@ -57,6 +59,8 @@ impl GuardCounters {
         let others = [
             ("connections", self.connections_rejected()),
             ("address-connections", self.addresses_rejected.load(Ordering::Relaxed)),
+            ("h2-resets", self.h2_resets.load(Ordering::Relaxed)),
+            ("h2-control", self.h2_control.load(Ordering::Relaxed)),
             ("proxy-header", self.proxy_headers_rejected.load(Ordering::Relaxed)),
             ("idle-tunnel", self.idle_tunnels()),
             ("interims", self.dropped_interims()),
@@ -69,11 +73,11 @@ impl GuardCounters {
         self.answers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn count_framing_error(&self, why: FramingError) {
+    pub(crate) fn count_framing_error(&self, why: FramingError) {
         self.framing_errors[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_timeout(&self, timeout: ExpiredTimeout) {
+    pub(crate) fn count_timeout(&self, timeout: ExpiredTimeout) {
         self.timed_out[timeout as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -87,6 +91,14 @@ impl GuardCounters {
 
     pub(crate) fn count_proxy_header_rejected(&self) {
         self.proxy_headers_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_h2_resets(&self) {
+        self.h2_resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_h2_control(&self) {
+        self.h2_control.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_dropped_interim(&self) {
@@ -123,6 +135,8 @@ mod tests {
         counters.count_connection_rejected();
         counters.count_address_rejected();
         counters.count_proxy_header_rejected();
+        counters.count_h2_resets();
+        counters.count_h2_control();
         counters.count_idle_tunnel();
         counters.count_dropped_interim();
         assert!(counters.limits().all(|(_, count)| count == 1));

@@ -68,7 +68,8 @@ pub struct Guarded<S> {
     /// Received part of an incomplete head. hyper sees only complete heads, so that the service can
     /// answer an invalid one.
     head: Vec<u8>,
-    /// Bytes received after a request for another protocol: at most one read.
+    /// Bytes received before the guard began, or after a request for another protocol: at most one
+    /// read.
     held: Bytes,
     /// Checked bytes that hyper has not read yet.
     ready: Bytes,
@@ -155,6 +156,11 @@ impl<S> Guarded<S> {
     /// Lets `responder` answer requests in place of hyper.
     pub(crate) fn with_responder(self, responder: Arc<dyn DirectResponder>) -> Self {
         Self { responder: Some(responder), ..self }
+    }
+
+    /// Adds bytes that were read from the connection before. They are checked like others.
+    pub(crate) fn hold(&mut self, received: Bytes) {
+        self.held = received;
     }
 
     /// Returns the counter of exchanges, which the service updates for each request.

@@ -7,7 +7,7 @@ use crate::config::host::HostPattern;
 use crate::config::listen_address::ListenAddress;
 use crate::config::options;
 use crate::config::provenance::Provenance;
-use crate::config::reader::ListenerRole;
+use crate::config::reader::{ListenerRole, Protocol};
 use forebay_semantics::Networks;
 use forebay_tls::server::ClientCertificates;
 use forebay_tls::store::UnknownName;
@@ -22,6 +22,8 @@ pub(crate) struct ResolvedListener {
     pub(crate) role: ListenerRole,
     /// True if clients use TLS. Then there is a `[tls]` table.
     pub(crate) tls: bool,
+    /// Protocols in the order of preference; at least one.
+    pub(crate) protocols: Vec<Protocol>,
     /// Client certificates that are asked for; `Off` without TLS.
     pub(crate) client_certificates: ClientCertificates,
     /// True if each connection begins with a PROXY protocol header.
@@ -31,11 +33,12 @@ pub(crate) struct ResolvedListener {
 }
 
 impl ResolvedListener {
-    const fn plain(address: SocketAddr, tls: bool) -> Self {
+    fn plain(address: SocketAddr, tls: bool) -> Self {
         Self {
             address: ListenAddress::Tcp(address),
             role: ListenerRole::Serve,
             tls,
+            protocols: default_protocols(tls),
             client_certificates: ClientCertificates::Off,
             proxy_protocol: false,
             sites: Vec::new(),
@@ -45,6 +48,11 @@ impl ResolvedListener {
     fn serves(&self, id: &str) -> bool {
         self.sites.is_empty() || self.sites.iter().any(|site| site == id)
     }
+}
+
+/// Protocols of a listener that names none.
+fn default_protocols(tls: bool) -> Vec<Protocol> {
+    if tls { vec![Protocol::H2, Protocol::Http1] } else { vec![Protocol::Http1, Protocol::H2c] }
 }
 
 /// Other parts of the configuration that listeners refer to.
@@ -141,16 +149,46 @@ fn listener(
     } else if asks && around.tls.flatten().is_some_and(|table| !has_authority(table)) {
         provenance.refuse(section, name, "needs `client_ca` in [tls]");
     }
+    let protocols = protocols(section, tls, provenance);
     let sites = sites?;
     unknown_sites(section, &sites, around, provenance);
     Some(ResolvedListener {
         address: address?,
         role: role?,
         tls: tls?,
+        protocols: protocols?,
         client_certificates: client_certificates?,
         proxy_protocol: proxy_protocol?,
         sites,
     })
+}
+
+fn protocols(
+    section: &Section,
+    tls: Option<bool>,
+    provenance: &mut Provenance<'_>,
+) -> Option<Vec<Protocol>> {
+    let (tls, name) = (tls?, options::LISTENER_PROTOCOLS.spec.name);
+    if section.value(name).is_none() {
+        let shown = if tls { "h2, http/1.1" } else { "http/1.1, h2c" };
+        provenance.derived(section.path_of(name), shown);
+        return Some(default_protocols(tls));
+    }
+    let protocols = provenance.read(section, &options::LISTENER_PROTOCOLS)?;
+    let foreign = if tls { Protocol::H2c } else { Protocol::H2 };
+    let message = if protocols.contains(&foreign) && tls {
+        "cannot contain \"h2c\" with TLS; write \"h2\""
+    } else if protocols.contains(&foreign) {
+        "cannot contain \"h2\" without TLS; write \"h2c\""
+    } else if !protocols.contains(&Protocol::Http1) && !tls {
+        "must contain \"http/1.1\" without TLS"
+    } else if protocols.is_empty() {
+        "must name at least one protocol"
+    } else {
+        return Some(protocols);
+    };
+    provenance.refuse(section, name, message);
+    None
 }
 
 fn unknown_sites(

@@ -10,8 +10,9 @@ use crate::config::provenance::Provenance;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
+use forebay_http::ClientAccess;
 use forebay_semantics::groups::GroupLimits;
-use http::Method;
+use http::{HeaderValue, Method};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -104,11 +105,8 @@ fn site(
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
-    let hsts = provenance.read(section, &options::SITE_HSTS);
-    let hsts_name = options::SITE_HSTS.spec.name;
-    if section.value(hsts_name).is_none() {
-        provenance.derived(section.path_of(hsts_name), "none");
-    }
+    let access = access(section, provenance);
+    let hsts = hsts(section, provenance);
     let forwarded = provenance.read(section, &options::SITE_FORWARDED);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
@@ -139,12 +137,28 @@ fn site(
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
         ignore_scheme: ignore_scheme?,
+        access: access?,
         hsts,
         forwarded: forwarded?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         redis,
     })
+}
+
+fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {
+    let allow = provenance.read(section, &options::SITE_ALLOW);
+    let deny = provenance.read(section, &options::SITE_DENY);
+    Some(ClientAccess { allow: allow?, deny: deny? })
+}
+
+fn hsts(section: &Section, provenance: &mut Provenance<'_>) -> Option<HeaderValue> {
+    let value = provenance.read(section, &options::SITE_HSTS);
+    let name = options::SITE_HSTS.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none");
+    }
+    value
 }
 
 /// Limits of cache groups. The outer `None` means an error, the inner one that groups are ignored.

@@ -210,10 +210,16 @@ impl Metrics {
             "Requests that were not answered with a fresh stored response, by reason",
             self.misses.clone(),
         );
-        registry.register("loads", "Origin fetches, by result", self.loads.clone());
+        registry.register(
+            "loads",
+            "Loads of the cache that reached a response head or failed, by result (stored, \
+             unchanged, pass, failed, or an error code); without requests that bypass the cache",
+            self.loads.clone(),
+        );
         registry.register(
             "load_seconds",
-            "Seconds from the start of an origin fetch to the head of the origin's response",
+            "Seconds from the start of a load's origin fetch to the response head or the failure; \
+             0 if nothing was sent",
             self.load_seconds.clone(),
         );
         registry.register(
@@ -224,7 +230,8 @@ impl Metrics {
         );
         registry.register(
             "served_staleness_seconds",
-            "Seconds for which served stale responses had been stale",
+            "Seconds for which served stale responses had been stale, without those that the request \
+             allowed by max-stale",
             self.staleness.clone(),
         );
     }
@@ -248,8 +255,9 @@ impl Metrics {
         );
         registry.register(
             "admissions",
-            "Origin fetches that waited for memory for their body or were refused it, and bodies \
-             of idle readers released for that, by result",
+            "Origin fetches that waited for memory (waited) or were rejected for lack of it \
+             (refused), and bodies of slow or idle clients that were dropped to free memory \
+             (released: their responses are aborted)",
             self.admissions.clone(),
         );
         registry.register(
@@ -260,7 +268,8 @@ impl Metrics {
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Requests and connections rejected, by the limit or framing rule that they violated",
+            "Requests rejected, connections rejected or closed by a timeout (including idle closes), \
+             and interim responses dropped, by limit or framing rule",
             self.refused.clone(),
         );
     }
@@ -288,7 +297,13 @@ impl Metrics {
              clients still read",
             self.in_flight_bytes.clone(),
         );
-        registry.register("flights", "Origin fetches in progress", self.flights.clone());
+        registry.register(
+            "flights",
+            "Loads in progress: lookups in lower tiers, waits for another instance and origin \
+             fetches, until the body is stored or found not shareable; without requests that \
+             bypass the cache",
+            self.flights.clone(),
+        );
         self.lower.register(registry);
         self.cluster.register(registry);
         self.edge.register(registry);

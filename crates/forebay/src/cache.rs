@@ -382,7 +382,9 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`].
+    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`]. Returns
+    /// `false` if the value is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be
+    /// encoded.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }

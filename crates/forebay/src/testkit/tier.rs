@@ -92,7 +92,8 @@ impl FaultyTier {
         state.operations = 0;
     }
 
-    /// Returns the number of reads of the tier; a read of many keys counts once.
+    /// Returns the number of reads of the tier that no fault prevented; a read of many keys counts
+    /// once. [`operations`](Self::operations) counts failed ones too.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.0.lock().reads

@@ -197,7 +197,8 @@ impl Metrics {
         registry.register(
             "request_seconds",
             "Seconds from the receipt of a request head to its response head, by cache result; \
-             one hit in 64 is measured",
+             one hit in 64 is measured, and no request that is rejected or redirected without a \
+             lookup",
             self.request_seconds.clone(),
         );
         registry.register(
@@ -207,7 +208,8 @@ impl Metrics {
         );
         registry.register(
             "misses",
-            "Requests that were not answered with a fresh stored response, by reason",
+            "Requests that were not plain hits, by reason; with reason early-refresh the response was \
+             fresh",
             self.misses.clone(),
         );
         registry.register(
@@ -224,8 +226,9 @@ impl Metrics {
         );
         registry.register(
             "loads_avoided",
-            "Requests answered without an origin fetch of their own, by the mechanism that \
-             avoided it",
+            "Requests answered without waiting for an origin fetch of their own, by mechanism \
+             (flight, lease, early, stale, back-off); a refresh held back after a failure counts \
+             as back-off too",
             self.loads_avoided.clone(),
         );
         registry.register(
@@ -240,7 +243,8 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "in_flight",
-            "Requests that are waiting for the origin of their site",
+            "Requests that are not hits and wait for their response head: for the origin, for a lower \
+             tier or for the load of another request",
             self.in_flight.clone(),
         );
         registry.register(
@@ -250,7 +254,8 @@ impl Metrics {
         );
         registry.register(
             "bodies",
-            "Response bodies not stored and background refreshes not started, by reason",
+            "Response bodies not stored in memory (broken, outgrown, crowded-out) and background \
+             refreshes not started (refresh-skipped), by reason",
             self.bodies.clone(),
         );
         registry.register(
@@ -262,7 +267,8 @@ impl Metrics {
         );
         registry.register(
             "invalidations",
-            "Purges carried out, by kind of target (key, tag, prefix, site, all)",
+            "Purges carried out for clients of this instance, unsafe requests included, by kind of \
+             target (key, tag, prefix, site, all); a purge by URL counts each of its keys",
             self.invalidations.clone(),
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
@@ -288,7 +294,7 @@ impl Metrics {
         );
         registry.register(
             "evictions",
-            "Entries removed from a tier before they expired, by reason",
+            "Entries removed from a tier, by reason (room: for lack of space)",
             self.evictions.clone(),
         );
         registry.register(
@@ -405,7 +411,7 @@ impl Metrics {
         self.edge.handshake(listener, result, took);
     }
 
-    /// Sets the metrics of certificates.
+    /// Sets the end of the validity of each certificate, and the totals of certificate loads.
     pub fn set_certificates(&self, store: &CertificateStore) {
         self.edge.set_certificates(store);
     }

@@ -60,7 +60,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         Builder::new(name.into())
     }
 
-    /// Returns the name of the cache.
+    /// Returns the name that was given to [`builder`](Self::builder).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name

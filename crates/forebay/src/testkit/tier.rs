@@ -99,7 +99,7 @@ impl FaultyTier {
         self.0.lock().reads
     }
 
-    /// Returns the number of keys that were read from the tier.
+    /// Returns the number of keys in the reads of the tier that no fault prevented, stored or not.
     #[must_use]
     pub fn keys_read(&self) -> u64 {
         self.0.lock().keys_read

@@ -41,7 +41,9 @@ pub(crate) fn hang_ups() -> anyhow::Result<Signal> {
 }
 
 fn listen(kind: SignalKind, name: &str) -> anyhow::Result<Signal> {
-    signal(kind).with_context(|| format!("the handler of the signal {name} cannot be installed"))
+    signal(kind).with_context(|| {
+        format!("the handler of the signal {name} cannot be installed, so forebay does not start")
+    })
 }
 
 /// Raises the limit on open files to the hard limit. A thousand clients need more than a thousand

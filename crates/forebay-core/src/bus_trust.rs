@@ -120,7 +120,9 @@ impl BusTrust {
         self.gaps.push_back(Mark { position, at: now, due });
     }
 
-    /// Records that the bus is disconnected from now on.
+    /// Records that the bus is disconnected from now on. `position` is a position taken now: entries
+    /// whose load was sent before it are unverified, and not served without revalidation
+    /// ([`Strict`](WhenBlind::Strict): at once; [`Available`](WhenBlind::Available): after 30 seconds).
     pub fn lost(&mut self, position: Position, now: Timestamp) {
         if self.blind.is_none() {
             let due = now.plus(self.when_blind.patience());
@@ -134,7 +136,8 @@ impl BusTrust {
         self.blind = None;
     }
 
-    /// Returns true if a [step](Self::step) is due.
+    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and an eighth
+    /// of the trust time has passed since the last step.
     #[must_use]
     pub fn wants_step(&self, now: Timestamp) -> bool {
         let step = self.when_blind.trust() / STEPS;
@@ -167,7 +170,8 @@ impl BusTrust {
         self.marks().any(|mark| departed < mark.position)
     }
 
-    /// Returns true if an entry loaded at this time is unverified; see [`doubts`](Self::doubts).
+    /// Returns true if an entry whose load was sent at `departed` is unverified: a later purge may
+    /// have been missed. It may still be in its grace period.
     #[must_use]
     pub fn doubts_time(&self, departed: Timestamp) -> bool {
         self.marks().any(|mark| departed < mark.at)

@@ -70,8 +70,8 @@ impl Meta {
         self.lifetime.into()
     }
 
-    /// Sets the freshness lifetime and stale windows of the entry. Durations are rounded up to
-    /// whole milliseconds.
+    /// Sets the freshness lifetime and stale windows of the entry. Durations are rounded up to whole
+    /// milliseconds; from 24 days on, rounded down to whole seconds; at most 68 years.
     pub fn set_lifetime(&mut self, lifetime: Lifetime) {
         self.lifetime = lifetime.into();
     }

@@ -141,7 +141,8 @@ impl<'a> KeyRef<'a> {
         self.parts().next().unwrap_or_default()
     }
 
-    /// Returns true if the key is in this namespace and one of its later parts starts with `prefix`.
+    /// Returns true if the key is in this namespace, and one of its parts after the namespace, or two
+    /// adjacent ones joined, start with the bytes of `prefix`.
     #[must_use]
     pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
         let prefix = prefix.as_bytes();

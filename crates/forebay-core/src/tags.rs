@@ -31,7 +31,7 @@ impl Position {
         Self(number)
     }
 
-    /// Returns the number of the position.
+    /// Returns the number of the position: consecutive within this process, larger is later.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -86,11 +86,12 @@ pub enum Purge {
     Key(crate::key::Key),
     /// All entries with this tag.
     Tag(Box<str>),
-    /// All entries of a namespace whose key has a later part that starts with a prefix.
+    /// All entries of a namespace of whose key one part after the namespace, or two adjacent ones
+    /// joined, start with the bytes of a prefix.
     Prefix {
         /// The namespace.
         site: Box<str>,
-        /// Prefix of a part.
+        /// Prefix of one part, or of two adjacent ones joined.
         prefix: Box<str>,
     },
     /// All entries of this namespace: a site, or a named cache.
@@ -285,7 +286,7 @@ impl Purges {
         self.newest
     }
 
-    /// Returns the number of recorded purges.
+    /// Returns how many sites, tags and prefixes have a recorded purge now.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         let (sites, tags) = (self.sites.len(), self.tags.len());

@@ -191,7 +191,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns the counters of the tier.
+    /// Returns totals since the tier was opened (reads, writes, rejected records, evictions, errors),
+    /// and how many entries can be read and how many bytes all its files have now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.read(self.shared.index.entries())

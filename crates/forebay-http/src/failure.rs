@@ -206,13 +206,16 @@ const fn sentence_of(why: FramingError) -> &'static str {
     const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
     match why {
         FramingError::RequestLine => "The request line is malformed.",
-        FramingError::LineEnding => "A line does not end with CR LF.",
+        FramingError::LineEnding => "A line of the request does not end with CR LF.",
         FramingError::Nul => "The request contains a NUL byte.",
         FramingError::Fold => "A header field is folded over several lines.",
         FramingError::FieldName => "The name of a header field is invalid.",
-        FramingError::FieldValue => "The value of a header field contains a control character.",
+        FramingError::FieldValue => "A field value of the request contains a control character.",
         FramingError::Host => "The request must have exactly one valid Host header.",
-        FramingError::ContentLength => "Content-Length is invalid or repeated.",
+        FramingError::ContentLength => {
+            "The Content-Length of the request is repeated, a list, not a decimal number, or too \
+             large."
+        }
         FramingError::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
         FramingError::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
         FramingError::Chunk => "A chunk of the request body is malformed.",

@@ -197,7 +197,8 @@ impl Metrics {
         registry.register(
             "request_seconds",
             "Seconds from the receipt of a request head to its response head, by cache result; \
-             one hit in 64 is measured",
+             one hit in 64 is measured, and no request that is rejected or redirected without a \
+             lookup",
             self.request_seconds.clone(),
         );
         registry.register(
@@ -207,24 +208,33 @@ impl Metrics {
         );
         registry.register(
             "misses",
-            "Requests that were not answered with a fresh stored response, by reason",
+            "Requests that were not plain hits, by reason; with reason early-refresh the response was \
+             fresh",
             self.misses.clone(),
         );
-        registry.register("loads", "Origin fetches, by result", self.loads.clone());
+        registry.register(
+            "loads",
+            "Loads of the cache that reached a response head or failed, by result (stored, \
+             unchanged, pass, failed, or an error code); without requests that bypass the cache",
+            self.loads.clone(),
+        );
         registry.register(
             "load_seconds",
-            "Seconds from the start of an origin fetch to the head of the origin's response",
+            "Seconds from the start of a load's origin fetch to the response head or the failure; \
+             0 if nothing was sent",
             self.load_seconds.clone(),
         );
         registry.register(
             "loads_avoided",
-            "Requests answered without an origin fetch of their own, by the mechanism that \
-             avoided it",
+            "Requests answered without waiting for an origin fetch of their own, by mechanism \
+             (flight, lease, early, stale, back-off); a refresh held back after a failure counts \
+             as back-off too",
             self.loads_avoided.clone(),
         );
         registry.register(
             "served_staleness_seconds",
-            "Seconds for which served stale responses had been stale",
+            "Seconds for which served stale responses had been stale, without those that the request \
+             allowed by max-stale",
             self.staleness.clone(),
         );
     }
@@ -233,7 +243,8 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "in_flight",
-            "Requests that are waiting for the origin of their site",
+            "Requests that are not hits and wait for their response head: for the origin, for a lower \
+             tier or for the load of another request",
             self.in_flight.clone(),
         );
         registry.register(
@@ -243,24 +254,28 @@ impl Metrics {
         );
         registry.register(
             "bodies",
-            "Response bodies not stored and background refreshes not started, by reason",
+            "Response bodies not stored in memory (broken, outgrown, crowded-out) and background \
+             refreshes not started (refresh-skipped), by reason",
             self.bodies.clone(),
         );
         registry.register(
             "admissions",
-            "Origin fetches that waited for memory for their body or were refused it, and bodies \
-             of idle readers released for that, by result",
+            "Origin fetches that waited for memory (waited) or were rejected for lack of it \
+             (refused), and bodies of slow or idle clients that were dropped to free memory \
+             (released: their responses are aborted)",
             self.admissions.clone(),
         );
         registry.register(
             "invalidations",
-            "Purges carried out, by kind of target (key, tag, prefix, site, all)",
+            "Purges carried out for clients of this instance, unsafe requests included, by kind of \
+             target (key, tag, prefix, site, all); a purge by URL counts each of its keys",
             self.invalidations.clone(),
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Requests and connections rejected, by the limit or framing rule that they violated",
+            "Requests rejected, connections rejected or closed by a timeout (including idle closes), \
+             and interim responses dropped, by limit or framing rule",
             self.refused.clone(),
         );
     }
@@ -279,7 +294,7 @@ impl Metrics {
         );
         registry.register(
             "evictions",
-            "Entries removed from a tier before they expired, by reason",
+            "Entries removed from a tier, by reason (room: for lack of space)",
             self.evictions.clone(),
         );
         registry.register(
@@ -288,7 +303,13 @@ impl Metrics {
              clients still read",
             self.in_flight_bytes.clone(),
         );
-        registry.register("flights", "Origin fetches in progress", self.flights.clone());
+        registry.register(
+            "flights",
+            "Loads in progress: lookups in lower tiers, waits for another instance and origin \
+             fetches, until the body is stored or found not shareable; without requests that \
+             bypass the cache",
+            self.flights.clone(),
+        );
         self.lower.register(registry);
         self.cluster.register(registry);
         self.edge.register(registry);
@@ -395,7 +416,7 @@ impl Metrics {
         self.edge.denied(site);
     }
 
-    /// Sets the metrics of certificates.
+    /// Sets the end of the validity of each certificate, and the totals of certificate loads.
     pub fn set_certificates(&self, store: &CertificateStore) {
         self.edge.set_certificates(store);
     }

@@ -56,7 +56,8 @@ pub struct Service {
     access_log: AtomicBool,
 }
 
-/// Log target of the access log, one event for each response.
+/// Log target of the access log: one event for each response while `log_access` is on, which is off
+/// by default.
 pub const ACCESS: &str = "forebay::access";
 
 /// Request with its site, authority and target.
@@ -547,7 +548,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// [`PrefixError`] if the prefix is invalid or too long, or if no site or too many sites match.
+    /// [`PrefixError`] if the prefix is invalid or longer than 1,024 bytes, or if no site or more than
+    /// 16 sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
         let purges = self.site_table.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;

@@ -133,8 +133,12 @@ pub enum Undecodable {
     /// The value is truncated, damaged, or does not decompress to its claimed size.
     #[error("the Redis value is damaged")]
     Damaged,
-    /// The value has no timestamp, and its remaining TTL was not read, so its age is unknown.
-    #[error("the Redis value has no timestamp, and its remaining TTL was not read")]
+    /// The value was stored while the server's clock was unknown, and its remaining TTL was not
+    /// read, so its age is unknown.
+    #[error(
+        "the age of the Redis value is unknown: it was stored while the server's clock was \
+             unknown, and its remaining TTL was not read"
+    )]
     Unstamped,
     /// The value has no TTL or a longer one than it was given, because another program changed it
     /// or the server's clock went back. Its age is unknown.
@@ -144,7 +148,7 @@ pub enum Undecodable {
     )]
     Ageless,
     /// The envelope of the value is valid, but the serialized entry in it is not.
-    #[error("{0}")]
+    #[error("the Redis value contains an invalid entry: {0}")]
     Frame(FrameError),
 }
 

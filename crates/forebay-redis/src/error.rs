@@ -5,7 +5,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Part of the server's message when a script runs a command that its user may not run.
 const SCRIPT_DENIED: &str = "can't run this command";
 
-/// Reason why a Redis operation failed.
+/// Reason why a Redis operation failed. Invalid settings are a
+/// [`SettingsError`](crate::SettingsError) instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

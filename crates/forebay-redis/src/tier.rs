@@ -112,7 +112,8 @@ impl Redis {
         })))
     }
 
-    /// Returns the counters of the tier.
+    /// Returns totals since `connect`: reads by result, writes, rejected values, errors, bytes and
+    /// connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()

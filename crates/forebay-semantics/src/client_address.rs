@@ -44,7 +44,7 @@ impl AddressField {
         })
     }
 
-    /// Returns the name of the field.
+    /// Returns the lower-case name of the field in which proxies name the client.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

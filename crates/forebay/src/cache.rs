@@ -60,7 +60,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         Builder::new(name.into())
     }
 
-    /// Returns the name of the cache.
+    /// Returns the name that was given to [`builder`](Self::builder).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -382,7 +382,9 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`].
+    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`]. Returns
+    /// `false` if the value is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be
+    /// encoded.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }

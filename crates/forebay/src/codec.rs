@@ -73,12 +73,19 @@ const VALUE_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The format cannot represent the value, or the bytes are not a value of the expected type.
-    #[error("the value does not fit the codec's format: {0}")]
+    /// The format cannot represent the value, or the stored bytes are not a value of the expected
+    /// type.
+    #[error(
+        "the codec's format cannot represent the value, or the stored bytes are not a value of the \
+             expected type: {0}"
+    )]
     Format(Arc<str>),
     /// The header is not one of this codec: another program or a later version wrote the bytes.
     #[error("the bytes are not a value that this version of the codec has encoded")]
     Unknown,
+    /// The bytes given as a dictionary are not a Zstandard dictionary with an id.
+    #[error("the bytes are not a Zstandard dictionary with an id")]
+    NotADictionary,
     /// The format or the compression needs the named Cargo feature, which is not enabled.
     #[error("the encoded value needs the Cargo feature {0} of forebay, which is not enabled")]
     NotBuiltIn(&'static str),

@@ -17,7 +17,12 @@ Flags override environment variables, which override the file: `--listen` overri
 `--admin` overrides `admin`, `--memory` overrides `memory.size`, `--disk` overrides `disk.path`,
 `--disk-size` overrides `disk.size`, `--redis` replaces the servers of `[redis]`, and `--origin`
 replaces the `origin` of the only site. `--origin URL` alone is a complete configuration: one site
-with the id `default`, for every host.
+with the id `default`, for every host. The environment variables of these flags and of `--config` are
+`FOREBAY_CONFIG`, `FOREBAY_LISTEN`, `FOREBAY_ADMIN`, `FOREBAY_ORIGIN`, `FOREBAY_MEMORY`,
+`FOREBAY_REDIS`, `FOREBAY_DISK` and `FOREBAY_DISK_SIZE`.
+
+A reload applies some options at once, and others need a restart:
+[table](operating.md#configuration-reload).
 
 This page is generated from the option table in the source code.
 ";

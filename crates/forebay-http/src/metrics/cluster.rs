@@ -26,18 +26,19 @@ pub(super) struct ClusterMetrics {
 
 impl ClusterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let leases = "Leases (the right of one instance to fetch a key) requested from the shared \
-                      tier, by result";
+        let leases = "Requests for a lease (the right of one instance to fetch a key), and ends of \
+                      waits and of leases, by result";
         registry.register("lease", leases, self.leases.clone());
-        let received = "Purges by other instances that were received and applied, by kind";
+        let received =
+            "Purges by other instances or programs that were received and applied, by kind";
         registry.register("invalidations_received", received, self.received.clone());
         let unpublished = "Purges whose first publication to the other instances failed, by kind";
         registry.register("invalidations_unpublished", unpublished, self.unpublished.clone());
         let revalidations = "Stored entries revalidated because purges may have been missed, by \
                              result";
         registry.register("revalidations_after_gap", revalidations, self.revalidations.clone());
-        let bus = "Gaps, disconnects and reconnects of the invalidation bus, which carries purges \
-                   between instances";
+        let bus = "Gaps (gap), disconnections (lost) and connections (heard) of the invalidation bus, \
+                   which carries purges between instances";
         registry.register("bus_events", bus, self.bus.clone());
         let state = "State of the invalidation bus: 0 connected or not used, 1 connected with purges \
                      to publish, 2 disconnected";

@@ -80,26 +80,30 @@ impl Default for EdgeMetrics {
 
 impl EdgeMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("connections", "Open client connections", self.open.clone());
+        registry.register(
+            "connections",
+            "Open client connections, without those in a TLS handshake",
+            self.open.clone(),
+        );
         registry.register(
             "connections_by_protocol",
-            "Open client connections, by protocol",
+            "Open client connections, without those in a TLS handshake, by protocol",
             self.open_by_protocol.clone(),
         );
         registry.register(
             "connections",
-            "Client connections, by protocol",
+            "Client connections, without failed TLS handshakes, by protocol",
             self.connections.clone(),
         );
         registry.register("handshakes", "TLS handshakes, by result", self.handshakes.clone());
         registry.register(
             "handshake_seconds",
-            "Seconds of a TLS handshake",
+            "Seconds of a TLS handshake until its end or failure, with the wait for its slot",
             self.handshake_seconds.clone(),
         );
         registry.register(
             "certificate_expiry_timestamp_seconds",
-            "End of the validity of a certificate, by its first name",
+            "End of the validity of a certificate in Unix time, by its first name",
             self.certificate_ends.clone(),
         );
         registry.register(
@@ -109,7 +113,7 @@ impl EdgeMetrics {
         );
         registry.register(
             "forwarded",
-            "Requests of trusted proxies, by whether they name a client",
+            "Requests of trusted proxies that name a client (named) or none (unnamed)",
             self.forwarded.clone(),
         );
         registry.register(

@@ -89,7 +89,8 @@ impl LowerTierMetrics {
         registry.register("tier_seconds", seconds, self.seconds.clone());
         let failures = "Failed or timed out operations of a lower tier, by operation";
         registry.register("tier_failures", failures, self.failures.clone());
-        let skipped = "Entries not written to a lower tier because its write queue was full";
+        let skipped = "Entries not written to a lower tier because too many writes were in progress, or \
+                       their head could not be encoded";
         registry.register("tier_skipped", skipped, self.skipped.clone());
         registry.register(
             "tier_opened",
@@ -97,14 +98,16 @@ impl LowerTierMetrics {
              bypassed",
             self.opened.clone(),
         );
-        let rejected = "Values read from a lower tier and rejected, by reason";
+        let rejected = "Values read from a lower tier and rejected, by reason; on disk also unreadable \
+                        parts (hole), discarded segments (suspect) and foreign files";
         registry.register("tier_rejected", rejected, self.rejected.clone());
         registry.register(
             "tier_writes",
             "Writes and removals in a lower tier, by result",
             self.writes.clone(),
         );
-        let errors = "Errors that a lower tier itself reports, by reason";
+        let errors =
+            "Operations that failed in a lower tier, as the tier itself counts them, by reason";
         registry.register("tier_errors", errors, self.errors.clone());
         let bytes = "Bytes of values read from a lower tier and written to it, by direction";
         registry.register("tier_traffic_bytes", bytes, self.bytes.clone());

@@ -32,7 +32,8 @@ impl GuardCounters {
         self.timed_out[timeout as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections rejected because the maximum was reached.
+    /// Returns the number of connections answered with 503 because the maximum number of open client
+    /// connections was reached.
     pub fn connections_rejected(&self) -> u64 {
         self.connections_rejected.load(Ordering::Relaxed)
     }

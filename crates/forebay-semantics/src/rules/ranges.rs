@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 14.6, 15.3.7.2",
         "Several ranges are answered with `multipart/byteranges`, in the order of the request.",
-        "They are if the body is stored; while the body is being received, the whole is sent.",
+        "Several ranges are sent as multipart if the body is stored; while the body is being received, the whole is sent.",
         "multipart::parts_have_a_content_type_and_a_content_range",
     ),
     rule(

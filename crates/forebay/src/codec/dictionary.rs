@@ -70,7 +70,7 @@ impl Dictionary {
         if bytes.len() > BYTES_MAX {
             return Err(CodecError::Size);
         }
-        let id = get_dict_id_from_dict(&bytes).ok_or(CodecError::Unknown)?.get();
+        let id = get_dict_id_from_dict(&bytes).ok_or(CodecError::NotADictionary)?.get();
         let encoder = EncoderDictionary::try_copy(&bytes, ZSTD_LEVEL)?;
         let decoder = DecoderDictionary::try_copy(&bytes)?;
         Ok(Self(Arc::new(Inner { id, bytes, encoder, decoder })))

@@ -92,13 +92,14 @@ impl FaultyTier {
         state.operations = 0;
     }
 
-    /// Returns the number of reads of the tier; a read of many keys counts once.
+    /// Returns the number of reads of the tier that no fault prevented; a read of many keys counts
+    /// once. [`operations`](Self::operations) counts failed ones too.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.0.lock().reads
     }
 
-    /// Returns the number of keys that were read from the tier.
+    /// Returns the number of keys in the reads of the tier that no fault prevented, stored or not.
     #[must_use]
     pub fn keys_read(&self) -> u64 {
         self.0.lock().keys_read

@@ -324,6 +324,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_step_is_red_when_its_command_fails_or_no_test_runs() {
+        let fails = Step::new("there?", "no-such-command").with(&[("WITH", "a value")]);
+        let error = ask(&fails).unwrap_err().to_string();
+        assert_eq!(error, "red: there?. Alone: WITH='a value' cargo no-such-command");
+        assert!(ask(&Step::new("there?", "--version")).is_ok());
+        assert!(ask(&Step::new("there?", "--version").shows(Shows::Tests)).is_err());
+    }
+
+    #[test]
     fn the_last_step_of_ci_is_exactly_the_tests() {
         assert_eq!(CI.last().map(|step| step.cargo), Some("xtask test"));
     }

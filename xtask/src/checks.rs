@@ -328,14 +328,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passed_tests_are_counted_in_result_lines_only() {
-        let line = "test result: ok. 12 passed; 3 failed; 1 ignored; 0 measured";
-        assert_eq!(passed_in(line), 12);
-        assert_eq!(passed_in("test result: FAILED. 0 passed; 1 failed"), 0);
-        assert_eq!(passed_in("test flights::one ... ok. 3 passed"), 0);
-    }
-
-    #[test]
     fn a_step_is_red_when_its_command_fails_or_no_test_runs() {
         let fails = Step::new("there?", "no-such-command").with(&[("WITH", "a value")]);
         let error = ask(&fails).unwrap_err().to_string();

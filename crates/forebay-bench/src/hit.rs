@@ -4,17 +4,19 @@
 //! of the machine falls on all of them. The CPU time per request does not depend on the speed of
 //! the load generator. A second bare hyper shows the spread of the baseline against itself.
 
+use std::any::Any;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_testkit::launch::{Launched, Signal, signal};
 use rustix::param::clock_ticks_per_second;
 use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::environment::{Options, Server, build, cores, median, quantile, root};
+use crate::environment::{Options, build, cores, median, pinned, quantile, root};
 use crate::http::Client;
 use crate::report::{Table, Verdict};
 
@@ -33,13 +35,17 @@ const TRIES_MAX: u32 = 5;
 /// Time limit for nginx to accept connections.
 const READY_MAX: Duration = Duration::from_secs(20);
 
+/// Field of a response and the part of its value that mark a hit.
+type Mark = Option<(&'static str, &'static str)>;
+
 /// A server under test.
 struct Subject {
     name: &'static str,
     address: SocketAddr,
-    /// Field of the response and the part of its value that mark a hit.
-    hit: Option<(&'static str, &'static str)>,
-    server: Server,
+    hit: Mark,
+    pid: u32,
+    /// Stops the server when dropped.
+    _server: Box<dyn Any>,
 }
 
 /// One round of one server.
@@ -64,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let cores = allowed_cores()?;
     let folder = tempfile::tempdir()?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let (_origin, subjects) = start(cores, folder.path())?;
+    let (_origin, subjects) = runtime.block_on(start(cores, folder.path()))?;
     let columns = [
         "server",
         "req/s (min-max)",
@@ -131,15 +137,14 @@ impl Sample {
 }
 
 /// Starts the origin on the core of the load generator, and the servers on theirs.
-fn start(cores: Cores, folder: &Path) -> Result<(Server, Vec<Subject>)> {
+async fn start(cores: Cores, folder: &Path) -> Result<(Launched, Vec<Subject>)> {
     let forebay = build("dist", &["-p", "forebay-cli", "--bin", "forebay"])?;
     let bare = build("dist", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
-    let mut origin = Server::pinned(cores.load, &forebay, &["origin", "--listen", "127.0.0.1:0"])?;
-    let origin_address = origin.address()?;
+    let origin = pinned(cores.load, &forebay, &["origin", "--listen", "127.0.0.1:0"]).await?;
+    let origin_address = origin.address();
     let mut subjects = Vec::new();
     for name in ["bare hyper", "bare hyper, again"] {
-        let mut server = Server::pinned(cores.server, &bare, &[])?;
-        subjects.push(Subject { name, address: server.address()?, hit: None, server });
+        subjects.push(Subject::new(name, pinned(cores.server, &bare, &[]).await?, None));
     }
     let file = folder.join("forebay.toml");
     let config = format!(
@@ -148,9 +153,8 @@ fn start(cores: Cores, folder: &Path) -> Result<(Server, Vec<Subject>)> {
     );
     std::fs::write(&file, config)?;
     let serve = ["serve", "--config", &file.to_string_lossy()];
-    let mut server = Server::pinned(cores.server, &forebay, &serve)?;
-    let (address, hit) = (server.address()?, Some(("cache-status", "hit")));
-    subjects.push(Subject { name: "forebay", address, hit, server });
+    let server = pinned(cores.server, &forebay, &serve).await?;
+    subjects.push(Subject::new("forebay", server, Some(("cache-status", "hit"))));
     let kept = "open_file_cache max=100 inactive=1h; open_file_cache_valid 1h;";
     for (name, option) in [("nginx", ""), ("nginx, files kept open", kept)] {
         let folder = folder.join(format!("nginx-{}", option.len()));
@@ -192,16 +196,35 @@ fn start_nginx(
     let program = Path::new("/usr/sbin/nginx");
     let (place, file) = (folder.to_string_lossy(), file.to_string_lossy());
     let arguments = ["-p", &place, "-c", &file, "-e", "errors"];
-    let server = Server::pinned(cores.server, program, &arguments)?;
+    let mut server = Command::new("taskset");
+    server.args(["-c", &cores.server.to_string()]).arg(program).args(arguments);
+    let server = Terminated(server.spawn().context("start nginx")?);
     let begun = Instant::now();
     while TcpStream::connect(address).is_err() {
         ensure!(begun.elapsed() < READY_MAX, "{name} does not accept connections");
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(Subject { name, address, hit: Some(("x-cache", "HIT")), server })
+    let (hit, pid) = (Some(("x-cache", "HIT")), server.0.id());
+    Ok(Subject { name, address, hit, pid, _server: Box::new(server) })
+}
+
+/// A process that is ended by SIGTERM, so that it ends its workers.
+struct Terminated(Child);
+
+impl Drop for Terminated {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = signal(self.0.id(), Signal::Term);
+        let _ = self.0.wait();
+    }
 }
 
 impl Subject {
+    fn new(name: &'static str, server: Launched, hit: Mark) -> Self {
+        let (address, pid) = (server.address(), server.pid());
+        Self { name, address, hit, pid, _server: Box::new(server) }
+    }
+
     fn target(&self, bytes: usize) -> String {
         match self.hit {
             None if bytes == 1024 => "/1k".to_owned(),
@@ -233,7 +256,7 @@ impl Subject {
         let url = format!("http://{}{}", self.address, self.target(bytes));
         let script = tempfile::NamedTempFile::new()?;
         std::fs::write(&script, SCRIPT)?;
-        let before = cpu_ticks(self.server.pid())?;
+        let before = cpu_ticks(self.pid)?;
         let output = Command::new("taskset")
             .args(["-c", &core.to_string(), "timeout", &(seconds + 20).to_string(), "wrk"])
             .args(["--threads", "1", "--connections", CONNECTIONS])
@@ -241,7 +264,7 @@ impl Subject {
             .arg(script.path())
             .output()
             .context("start wrk")?;
-        let after = cpu_ticks(self.server.pid())?;
+        let after = cpu_ticks(self.pid)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let result = text.lines().find_map(|line| line.strip_prefix("result: "));
         let result = result.unwrap_or_default().split(' ').map(str::parse::<f64>);

@@ -276,7 +276,10 @@ pub fn memory(pid: u32, field: &str) -> anyhow::Result<u64> {
 }
 
 /// Sends a signal to a process.
-pub(crate) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If there is no such process.
+pub fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
     let number =
         rustix::process::Signal::from_named_raw(signal as i32).context("no such signal")?;

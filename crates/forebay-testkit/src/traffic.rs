@@ -77,27 +77,3 @@ fn normal(random: &mut Rng) -> f64 {
     let (radius, angle) = (unit(random), unit(random));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_determines_the_requests_and_their_distribution() {
-        let drawn: Vec<_> = Traffic::from_seed(7).take(100_000).collect();
-        let again = Traffic::from_seed(7).take(100_000);
-        assert!(again.eq(drawn.iter().copied()));
-        let count = drawn.len() as f64;
-        let rate = count / drawn[drawn.len() - 1].at.as_secs_f64();
-        assert!((850.0..870.0).contains(&rate), "{rate}");
-        let mean = drawn.iter().map(|arrival| arrival.page as f64).sum::<f64>() / count;
-        let variance =
-            drawn.iter().map(|arrival| (arrival.page as f64 - mean).powi(2)).sum::<f64>() / count;
-        // Rounding adds a twelfth to the variance.
-        assert!(
-            (49.95..50.05).contains(&mean) && (3.9..4.3).contains(&variance),
-            "{mean} {variance}"
-        );
-        assert!(drawn.iter().all(|arrival| arrival.page < PAGES - 1));
-    }
-}

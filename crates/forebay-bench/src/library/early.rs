@@ -9,11 +9,8 @@
 
 mod database;
 
-use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -135,9 +132,7 @@ async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
         sleep_until(due).await;
         late_max = late_max.max(due.elapsed());
         for subject in [&early, &never] {
-            if let Some(asking) = at_once(Box::pin(subject.clone().ask(page as i64))).await? {
-                waiting.spawn(asking);
-            }
+            waiting.spawn(subject.clone().ask(page as i64));
         }
         while let Some(asked) = waiting.try_join_next() {
             asked??;
@@ -163,17 +158,6 @@ async fn fill(subjects: [&Subject; 2], start: Instant) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Nearly all are answered at once, and need no task.
-async fn at_once<F>(mut asking: Pin<Box<F>>) -> Result<Option<Pin<Box<F>>>>
-where
-    F: Future<Output = Result<()>>,
-{
-    match poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx))).await {
-        Poll::Ready(asked) => asked.map(|()| None),
-        Poll::Pending => Ok(Some(asking)),
-    }
 }
 
 /// A cache, and what it asks. Clones are the same one.

@@ -84,20 +84,21 @@ pub(crate) struct Joined {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Cold,
-        Self::Expired,
-        Self::ExpiredWithEtag,
-        Self::StaleWhileRevalidate,
-        Self::VariantsCold,
-        Self::VariantsKnown,
-        Self::NoStoreFirst,
-        Self::NoStoreMarked,
-        Self::Private,
-        Self::SetCookie,
-        Self::SlowBody,
-        Self::LeaderLeaves,
-        Self::Truncated,
+    /// Every case, and its name in a table.
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
+        (Self::Cold, "cold"),
+        (Self::Expired, "expired"),
+        (Self::ExpiredWithEtag, "expired, with an ETag"),
+        (Self::StaleWhileRevalidate, "stale, SWR"),
+        (Self::VariantsCold, "10 variants, cold"),
+        (Self::VariantsKnown, "10 variants, Vary known"),
+        (Self::NoStoreFirst, "no-store, first contact"),
+        (Self::NoStoreMarked, "no-store, known"),
+        (Self::Private, "private, a cookie each"),
+        (Self::SetCookie, "Set-Cookie, a cookie each"),
+        (Self::SlowBody, "slow body, 5 join late"),
+        (Self::LeaderLeaves, "the first client leaves"),
+        (Self::Truncated, "truncated body"),
     ];
 
     /// The fetches and the different bodies that there must be.

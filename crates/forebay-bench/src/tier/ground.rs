@@ -4,6 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use forebay_core::{KeyRef, Lifetime, Meta};
+use forebay_engine::{Clock as _, SystemClock, Tier};
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::{Answer, Origin};
@@ -151,6 +154,14 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// Stores an entry that is fresh for ten minutes.
+pub(crate) async fn put(tier: &dyn Tier, key: KeyRef<'_>, body: Bytes) -> anyhow::Result<()> {
+    let meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
+    let mut writer = tier.begin(key, &meta, &Bytes::new()).await?;
+    writer.write(body).await?;
+    Ok(writer.commit().await?)
 }
 
 /// Milliseconds, as a table shows them.

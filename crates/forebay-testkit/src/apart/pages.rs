@@ -74,30 +74,22 @@ impl Page {
     fn new(seed: u64, page: u64, version: u64) -> Self {
         // What a server does for all versions of a page, and what changes with them.
         let mut always = Rng::with_seed(seed ^ page.wrapping_mul(0x1234_5678_9abc_def1));
-        let (tag, is_dated) =
-            (one_of(&[None, Some("W/\"x\""), Some("\"x\"")], &mut always), always.u8(..3) == 0);
-        let (codes, takes_ranges) = (always.u8(..2) == 0, always.u8(..2) == 0);
-        let answers_conditions = always.u8(..4) != 0;
-        let repeats_vary = always.u8(..4) != 0;
-        let records = one_of(&[8, 64], &mut always);
         let mut now = Rng::with_seed(always.u64(..) ^ version.wrapping_mul(0x0fed_cba9_8765_4321));
         let mut varies = [(); FIELDS.len()].map(|()| now.u8(..3) == 0);
         // Nothing is stored for a request with credentials, so this is rarely of interest.
-        varies[AUTHORIZATION] &= now.u8(..2) == 0;
-        let control = one_of(&CONTROLS, &mut now);
-        let (fails, is_slow) = (now.u8(..12) == 0, now.u8(..4) == 0);
+        varies[AUTHORIZATION] &= now.bool();
         Self {
             varies,
-            control,
-            tag,
-            is_dated,
-            codes,
-            takes_ranges,
-            answers_conditions,
-            repeats_vary,
-            fails,
-            is_slow,
-            records,
+            control: one_of(&CONTROLS, &mut now),
+            tag: one_of(&[None, Some("W/\"x\""), Some("\"x\"")], &mut always),
+            is_dated: always.u8(..3) == 0,
+            codes: always.bool(),
+            takes_ranges: always.bool(),
+            answers_conditions: always.u8(..4) != 0,
+            repeats_vary: always.u8(..4) != 0,
+            fails: now.u8(..12) == 0,
+            is_slow: now.u8(..4) == 0,
+            records: one_of(&[8, 64], &mut always),
         }
     }
 

@@ -145,9 +145,9 @@ const SOAKS: &[(&str, Step)] = &[
     ),
     (
         "variants",
-        // 100,000 histories of one instance, and 12,000 over disks and a Redis.
+        // 100,000 histories of one instance, and 4,000 over disks and a Redis.
         Step::new(
-            "clients with different variants, 112,000 histories",
+            "clients with different variants, 104,000 histories",
             "test -p forebay-http -p forebay-cli --release --no-fail-fast --test it apart::",
         )
         .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),

@@ -117,7 +117,7 @@ impl Caches {
         }
         while let Some(asked) = asking.join_next().await {
             let (cache, client) = asked??;
-            self.connections[cache] = client.or(self.connections[cache].take());
+            self.connections[cache] = client.or_else(|| self.connections[cache].take());
         }
         Ok(())
     }

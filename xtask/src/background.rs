@@ -21,21 +21,21 @@ pub(crate) struct Background {
 impl Background {
     /// Starts `command` with stdout and stderr in the file `log`.
     pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
-        let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
-        let copy = file.try_clone().context("copy a file handle")?;
+        let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let copy = file.try_clone().context("cannot copy a file handle")?;
         let child = command
             .stdin(Stdio::null())
             .stdout(copy)
             .stderr(file)
             .spawn()
-            .with_context(|| format!("start {name}"))?;
+            .with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
     /// Output so far.
     pub(crate) fn text(&self) -> Result<String> {
         let bytes = std::fs::read(&self.log)
-            .with_context(|| format!("read the output of {}", self.name))?;
+            .with_context(|| format!("cannot read the output of {}", self.name))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -65,7 +65,7 @@ impl Background {
 
     /// Exit status, if the server has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().with_context(|| format!("ask for the status of {}", self.name))
+        self.child.try_wait().with_context(|| format!("cannot ask for the status of {}", self.name))
     }
 
     /// Stops the server and returns its exit status.

@@ -48,7 +48,7 @@ pub(crate) fn build_time() -> Result<()> {
     workspace::run_cargo(&["fetch", "--locked", "--quiet"])?;
     let begun = Instant::now();
     let build = ["build", "--package", "forebay", "--locked", "--offline", "--target-dir", &folder];
-    let printed = workspace::run_cargo(&build).context("build the library")?;
+    let printed = workspace::run_cargo(&build).context("cannot build the library")?;
     let took = begun.elapsed().as_secs_f64();
     let is_crate = |line: &&str| line.trim_start().starts_with("Compiling ");
     let compiled = printed.lines().filter(is_crate).count();

@@ -82,7 +82,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let outcomes = run::drive(options, &suite, &binary)?;
     if let Some(id) = &options.only {
-        let outcome = outcomes.get(id).with_context(|| format!("no case `{id}`"))?;
+        let outcome = outcomes
+            .get(id)
+            .with_context(|| format!("the conformance suite has no case `{id}`"))?;
         println!("== {id} ==\n{} ({}): {}", outcome.own, outcome.row.kind, outcome.says);
         println!("depends on: {}", outcome.depends_on.join(", "));
         return Ok(());
@@ -97,7 +99,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", record.headline());
     if options.twice {
         let second = Record::of(&name, &run::drive(options, &suite, &binary)?);
-        ensure!(record == second, "a second run differs: {:?}", record.differing(&second));
+        ensure!(
+            record == second,
+            "a second run of the conformance suite has other results: {:?}",
+            record.differing(&second)
+        );
         println!("a second run has the same results");
     }
     if options.store_set_cookie {
@@ -112,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut wrong = reasons.complaints(&record);
     if options.bless {
         record.write(edition)?;
-        std::fs::write(root.join(PAGE), page()?).context("write the page")?;
+        std::fs::write(root.join(PAGE), page()?).context("cannot write the page")?;
         println!("written: {}, {PAGE}", edition.record);
     } else {
         let kept = Record::read(edition)?;

@@ -153,9 +153,13 @@ fn count(program: &Path, piece: &str, times: u64, folder: &Path) -> Result<u64> 
     let captured = process::capture(&mut command, PIECE_MAX)?;
     let is_done = captured.status.is_some_and(|status| status.success());
     ensure!(is_done, "`{piece}` failed under callgrind:\n{}", captured.text);
-    let written = std::fs::read_to_string(&file).context("read the output of callgrind")?;
+    let written = std::fs::read_to_string(&file).context("cannot read the output of callgrind")?;
     let total = written.lines().find_map(|line| line.strip_prefix("totals: "));
-    total.context("callgrind wrote no total")?.trim().parse().context("read callgrind's total")
+    total
+        .context("callgrind wrote no total")?
+        .trim()
+        .parse()
+        .context("cannot read callgrind's total")
 }
 
 fn profile(program: &Path, folder: &Path) -> Result<()> {
@@ -185,24 +189,28 @@ impl Ground {
 
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).current_dir(workspace::root()).output();
-    let output = output.with_context(|| format!("start `{program}`"))?;
+    let output = output.with_context(|| format!("cannot start `{program}`"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 impl Record {
     fn read() -> Result<Self> {
-        let text = std::fs::read(workspace::root().join(RECORD)).context("read the record")?;
-        serde_json::from_slice(&text).context("read the record")
+        let text = std::fs::read(workspace::root().join(RECORD))
+            .context("cannot read the recorded results")?;
+        serde_json::from_slice(&text).context("cannot read the recorded results")
     }
 
     fn write(&self) -> Result<()> {
         let page = workspace::root().join(PAGE);
-        let old = std::fs::read_to_string(&page).context("read the page")?;
+        let old =
+            std::fs::read_to_string(&page).context("cannot read the page of instruction counts")?;
         let counts = Self::read()?.table();
         let (start, end) = old.split_once(&counts).context("the page does not show the record")?;
-        std::fs::write(page, [start, &self.table(), end].concat()).context("write the page")?;
+        std::fs::write(page, [start, &self.table(), end].concat())
+            .context("cannot write the page")?;
         let text = serde_json::to_string_pretty(self)? + "\n";
-        std::fs::write(workspace::root().join(RECORD), text).context("write the record")?;
+        std::fs::write(workspace::root().join(RECORD), text)
+            .context("cannot write the recorded results")?;
         println!("recorded in {RECORD} and {PAGE}");
         Ok(())
     }

@@ -100,15 +100,3 @@ fn run(command: Command) -> Result<()> {
         Command::BuildTime => bench::build_time(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-}

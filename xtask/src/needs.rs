@@ -12,12 +12,13 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("git", "git", &["tidy", "bench"]),
     ("redis-server", "redis-server", &["test", "snippets", "bench", "conformance"]),
     ("faketime", "faketime", &["test"]),
-    ("curl", "curl", &["snippets"]),
+    ("curl", "curl", &["test", "snippets"]),
     ("node", "nodejs", &["conformance", "real-software"]),
     ("npm", "npm", &["conformance", "real-software"]),
-    ("nginx", "nginx-light", &["bench", "real-software"]),
+    ("nginx", "nginx-light", &["test", "bench", "real-software"]),
     ("flask", "python3-flask", &["real-software"]),
-    ("haproxy", "haproxy", &["real-software"]),
+    ("haproxy", "haproxy", &["test", "real-software"]),
+    ("caddy", "caddy", &["test"]),
     ("chromium", "chromium", &["real-software"]),
     ("wrk", "wrk", &["bench"]),
     ("valgrind", "valgrind", &["instructions", "bench"]),
@@ -75,11 +76,7 @@ fn has_cargo_tool(tool: &str, version: &str) -> bool {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let mut printed = String::new();
-    let status = process::lines(command.env("DEBIAN_FRONTEND", "noninteractive"), |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
+    let (status, printed) = process::run(command.env("DEBIAN_FRONTEND", "noninteractive"))?;
     if !status.success() {
         bail!("{command:?} failed:\n{printed}");
     }

@@ -20,11 +20,18 @@ pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result
     let (mut child, reader) = spawn_merged(command)?;
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).context("read the output")? > 0 {
+    while reader.read_until(b'\n', &mut line).context("cannot read the output")? > 0 {
         each(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
         line.clear();
     }
     child.wait().context("wait for the command")
+}
+
+/// Runs `command` to its end and returns its exit status and its output on stdout and stderr.
+pub(crate) fn run(command: &mut Command) -> Result<(ExitStatus, String)> {
+    let mut printed = String::new();
+    let status = lines(command, |line| printed.extend([line, "\n"]))?;
+    Ok((status, printed))
 }
 
 /// Result of a command that ran with a time limit.
@@ -52,7 +59,7 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Captured
         signal(&format!("-{}", child.id()), "KILL");
     }
     let read = received.or_else(|_| receiver.recv_timeout(STOP_WAIT));
-    let bytes = read.context("the output did not end")?.context("read the output")?;
+    let bytes = read.context("the output did not end")?.context("cannot read the output")?;
     let status = child.wait().context("wait for the command")?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(Captured { status: in_time.then_some(status), text })
@@ -94,13 +101,13 @@ pub(crate) fn poll<T>(
 
 fn spawn_merged(command: &mut Command) -> Result<(Child, PipeReader)> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
-    let copy = writer.try_clone().context("copy a pipe")?;
+    let copy = writer.try_clone().context("cannot copy a pipe")?;
     command.stdin(Stdio::null()).stdout(copy).stderr(writer);
     let started = command.spawn();
     // The command holds copies of the write end; while they exist the reader sees no end of file.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let program = command.get_program().to_string_lossy().into_owned();
-    Ok((started.with_context(|| format!("start `{program}`"))?, reader))
+    Ok((started.with_context(|| format!("cannot start `{program}`"))?, reader))
 }
 
 /// Sends a signal to a pid or, with a leading `-`, to a process group.
@@ -108,33 +115,4 @@ fn signal(target: &str, name: &str) {
     let script = "kill -s \"$1\" -- \"$0\"";
     // An error means that the target has ended; the caller waits for it in any case.
     let _ = Command::new("sh").args(["-c", script, target, name]).stderr(Stdio::null()).status();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn lines_are_in_order_from_both_streams() {
-        let mut seen = Vec::new();
-        let status = lines(&mut shell("echo one; echo two >&2; printf three; exit 3"), |line| {
-            seen.push(line.to_owned());
-        });
-        assert_eq!(seen, ["one", "two", "three"]);
-        assert_eq!(status.unwrap().code(), Some(3));
-    }
-
-    #[test]
-    fn a_command_over_its_limit_is_killed_with_its_children() {
-        let mut command = shell("echo out; sleep 1000 & sleep 1000");
-        let captured = capture(&mut command, Duration::from_millis(200)).unwrap();
-        assert!(captured.status.is_none());
-        assert_eq!(captured.text, "out\n");
-    }
 }

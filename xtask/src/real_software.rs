@@ -12,17 +12,18 @@ use crate::{needs, process, workspace};
 
 const FILES: [&str; 5] = ["package.json", "package-lock.json", "app.py", "lib.mjs", "run.mjs"];
 
-/// How long npm may take for about ninety small packages over a slow line.
+/// Maximum time for npm to install about ninety small packages over a slow connection.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
 
 /// Runs all cases, or those that are named.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     needs::ensure_for("real-software")?;
     let folder = workspace::target_dir()?.join("real-software");
-    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     for file in FILES {
         let from = workspace::root().join("xtask/real-software").join(file);
-        std::fs::copy(from, folder.join(file)).with_context(|| format!("copy {file}"))?;
+        std::fs::copy(from, folder.join(file)).with_context(|| format!("cannot copy {file}"))?;
     }
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);

@@ -48,7 +48,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
 
 fn read(file: &Path) -> Result<(String, Vec<Block>)> {
     let name = file.strip_prefix(workspace::root()).unwrap_or(file).display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| format!("read {name}"))?;
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     match markdown::blocks(&text) {
         Ok(blocks) => Ok((name, blocks)),
         Err(problem) => bail!("{name}:{}: {}", problem.line, problem.says),

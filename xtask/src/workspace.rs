@@ -25,11 +25,7 @@ pub(crate) fn cargo() -> Command {
 
 /// Runs cargo and returns its output; fails with that output if cargo fails.
 pub(crate) fn run_cargo(arguments: &[&str]) -> Result<String> {
-    let mut printed = String::new();
-    let status = process::lines(cargo().args(arguments), |line| {
-        printed.push_str(line);
-        printed.push('\n');
-    })?;
+    let (status, printed) = process::run(cargo().args(arguments))?;
     ensure!(status.success(), "`cargo {}` failed:\n{printed}", arguments.join(" "));
     Ok(printed)
 }
@@ -37,8 +33,8 @@ pub(crate) fn run_cargo(arguments: &[&str]) -> Result<String> {
 /// Output of `cargo metadata` for the members of the workspace.
 pub(crate) fn metadata() -> Result<Value> {
     let output = cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output();
-    let output = output.context("start cargo metadata")?;
-    serde_json::from_slice(&output.stdout).context("read the output of cargo metadata")
+    let output = output.context("cannot start cargo metadata")?;
+    serde_json::from_slice(&output.stdout).context("cannot read the output of cargo metadata")
 }
 
 /// Folder that cargo builds into.

@@ -2,20 +2,18 @@
 //! many clients read while it is written, and the hits that are left after a kill.
 
 mod film;
-mod origin;
 mod reopen;
 mod speed;
 mod warmth;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use forebay_core::{KeyBuf, Lifetime, Meta};
+use forebay_core::KeyBuf;
 use forebay_disk::{Disk, Limits};
-use forebay_engine::{Clock, SystemClock, Tier};
+use forebay_engine::{SystemClock, Tier as _};
 use futures_util::StreamExt;
 
 use crate::environment::{Options, forebay};
@@ -61,11 +59,7 @@ fn key(number: usize) -> KeyBuf {
 }
 
 async fn put(disk: &Disk, number: usize, body: &Bytes) -> Result<()> {
-    let meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
-    let key = key(number);
-    let mut writer = disk.begin(key.borrowed(), &meta, &Bytes::new()).await?;
-    writer.write(body.clone()).await?;
-    Ok(writer.commit().await?)
+    crate::tier::ground::put(disk, key(number).borrowed(), body.clone()).await
 }
 
 /// Reads a whole body and returns its length.

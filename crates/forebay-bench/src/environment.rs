@@ -1,14 +1,13 @@
 //! Command line, programs, servers and statistics that the benchmarks share.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use forebay_testkit::launch::{Launch, Launched};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
 /// Benchmarks of forebay.
@@ -99,51 +98,10 @@ pub(crate) fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// A server process, stopped by SIGTERM when dropped.
-pub(crate) struct Server {
-    child: Child,
-    /// Kept open: a server that prints to a closed pipe fails.
-    output: Option<BufReader<ChildStdout>>,
-}
-
-impl Server {
-    /// Starts a program on one core.
-    pub(crate) fn pinned(core: usize, program: &Path, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new("taskset");
-        command.args(["-c", &core.to_string()]).arg(program).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
-        let output = child.stdout.take().map(BufReader::new);
-        Ok(Self { child, output })
-    }
-
-    /// Address in the line `... ready: http://ADDRESS ...` that the server prints.
-    pub(crate) fn address(&mut self) -> Result<SocketAddr> {
-        let output = self.output.as_mut().context("no output")?;
-        let mut line = String::new();
-        while output.read_line(&mut line)? > 0 {
-            if let Some((_, rest)) = line.split_once("ready: http://") {
-                let address = rest.split([' ', '/', '\n']).next().unwrap_or_default();
-                return address.parse().context("read the ready line");
-            }
-            line.clear();
-        }
-        anyhow::bail!("the server ended before it was ready")
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // An error means that it has ended.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let _ = self.child.wait();
-    }
+/// Starts a program on one core.
+pub(crate) async fn pinned(core: usize, program: &Path, arguments: &[&str]) -> Result<Launched> {
+    let launch = Launch::binary("taskset").args(["-c", &core.to_string()]).args([program]);
+    launch.args(arguments).start().await
 }
 
 /// Number of cores that this program may use.

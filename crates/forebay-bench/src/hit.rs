@@ -4,32 +4,48 @@
 //! of the machine falls on all of them. The CPU time per request does not depend on the speed of
 //! the load generator. A second bare hyper shows the spread of the baseline against itself.
 
-use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::any::Any;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_testkit::launch::{Launched, Signal, signal};
+use rustix::param::clock_ticks_per_second;
+use rustix::system::uname;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::environment::{Options, Server, build, cores, median, quantile, root};
+use crate::environment::{Options, build, cores, median, pinned, quantile, root};
+use crate::http::Client;
 use crate::report::{Table, Verdict};
 
 /// Connections of the load generator: enough for one core, few enough that none waits long.
 const CONNECTIONS: &str = "32";
+/// Output of wrk: requests, microseconds, median and 99th percentile of the latency in
+/// microseconds, errors.
+const SCRIPT: &str = "done = function(summary, latency)
+    local e = summary.errors
+    io.write(string.format('\\nresult: %d %d %d %d %d\\n', summary.requests, summary.duration,
+        latency:percentile(50), latency:percentile(99),
+        e.connect + e.read + e.write + e.status + e.timeout))
+end";
 /// Attempts until an answer is a hit: a cache may store it shortly after the first answer.
 const TRIES_MAX: u32 = 5;
 /// Time limit for nginx to accept connections.
 const READY_MAX: Duration = Duration::from_secs(20);
 
+/// Field of a response and the part of its value that mark a hit.
+type Mark = Option<(&'static str, &'static str)>;
+
 /// A server under test.
 struct Subject {
     name: &'static str,
     address: SocketAddr,
-    /// Field of the response and the part of its value that mark a hit.
-    hit: Option<(&'static str, &'static str)>,
-    server: Server,
+    hit: Mark,
+    pid: u32,
+    /// Stops the server when dropped.
+    _server: Box<dyn Any>,
 }
 
 /// One round of one server.
@@ -53,7 +69,8 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let (rounds, seconds) = options.pick((options.rounds, options.seconds), (1, 1));
     let cores = allowed_cores()?;
     let folder = tempfile::tempdir()?;
-    let (_origin, subjects) = start(cores, folder.path())?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let (_origin, subjects) = runtime.block_on(start(cores, folder.path()))?;
     let columns = [
         "server",
         "req/s (min-max)",
@@ -68,19 +85,19 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (size, bytes) in [("1 KiB", 1024), ("1 MiB", 1024 * 1024)] {
         for subject in &subjects {
-            subject.until_hit(bytes)?;
+            runtime.block_on(subject.until_hit(bytes))?;
         }
         let mut samples: Vec<Vec<Sample>> = subjects.iter().map(|_| Vec::new()).collect();
         for _ in 0..rounds {
             for (subject, samples) in subjects.iter().zip(&mut samples) {
-                samples.push(subject.sample(bytes, seconds, cores)?);
+                samples.push(subject.sample(bytes, seconds, cores.load)?);
             }
         }
         let note = "medians over the rounds; x: ratio to the first bare hyper";
         let mut table =
             Table::new(format!("hit of {size}; {}", machine(cores)), &columns).note(note);
         for (subject, measured) in subjects.iter().zip(&samples) {
-            subject.until_hit(bytes).context("after the measurement")?;
+            runtime.block_on(subject.until_hit(bytes)).context("after the measurement")?;
             table.row(cells(subject.name, measured, &samples[0]), "", Verdict::Shown);
         }
         tables.push(table);
@@ -120,15 +137,14 @@ impl Sample {
 }
 
 /// Starts the origin on the core of the load generator, and the servers on theirs.
-fn start(cores: Cores, folder: &Path) -> Result<(Server, Vec<Subject>)> {
+async fn start(cores: Cores, folder: &Path) -> Result<(Launched, Vec<Subject>)> {
     let forebay = build("dist", &["-p", "forebay-cli", "--bin", "forebay"])?;
     let bare = build("dist", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
-    let mut origin = Server::pinned(cores.load, &forebay, &["origin", "--listen", "127.0.0.1:0"])?;
-    let origin_address = origin.address()?;
+    let origin = pinned(cores.load, &forebay, &["origin", "--listen", "127.0.0.1:0"]).await?;
+    let origin_address = origin.address();
     let mut subjects = Vec::new();
     for name in ["bare hyper", "bare hyper, again"] {
-        let mut server = Server::pinned(cores.server, &bare, &[])?;
-        subjects.push(Subject { name, address: server.address()?, hit: None, server });
+        subjects.push(Subject::new(name, pinned(cores.server, &bare, &[]).await?, None));
     }
     let file = folder.join("forebay.toml");
     let config = format!(
@@ -137,10 +153,9 @@ fn start(cores: Cores, folder: &Path) -> Result<(Server, Vec<Subject>)> {
     );
     std::fs::write(&file, config)?;
     let serve = ["serve", "--config", &file.to_string_lossy()];
-    let mut server = Server::pinned(cores.server, &forebay, &serve)?;
-    let (address, hit) = (server.address()?, Some(("cache-status", "hit")));
-    subjects.push(Subject { name: "forebay", address, hit, server });
-    let kept = "open_file_cache max=100 inactive=1h;\n    open_file_cache_valid 1h;\n    ";
+    let server = pinned(cores.server, &forebay, &serve).await?;
+    subjects.push(Subject::new("forebay", server, Some(("cache-status", "hit"))));
+    let kept = "open_file_cache max=100 inactive=1h; open_file_cache_valid 1h;";
     for (name, option) in [("nginx", ""), ("nginx, files kept open", kept)] {
         let folder = folder.join(format!("nginx-{}", option.len()));
         subjects.push(start_nginx(name, option, &folder, origin_address, cores)?);
@@ -159,37 +174,57 @@ fn start_nginx(
     std::fs::create_dir(folder)?;
     // nginx does not print its port, so a free one is chosen for it.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let (file, place) = (folder.join("nginx.conf"), folder.display());
-    let mut config = format!(
-        "daemon off;\nworker_processes 1;\npid {place}/pid;\nerror_log {place}/errors warn;\n\
-         events {{ worker_connections 512; }}\nhttp {{\n    access_log off;\n    sendfile on;\n    \
-         tcp_nopush on;\n    tcp_nodelay on;\n    keepalive_timeout 300s;\n    \
-         keepalive_requests 1000000000;\n    client_body_temp_path {place}/client;\n    "
+    let file = folder.join("nginx.conf");
+    let config = format!(
+        "daemon off; worker_processes 1; pid pid; error_log errors warn;
+        events {{ worker_connections 512; }}
+        http {{
+            access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; {option}
+            keepalive_timeout 300s; keepalive_requests 1000000000; client_body_temp_path client;
+            proxy_temp_path proxy; fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path s;
+            proxy_cache_path cache keys_zone=hits:1m inactive=1h max_size=64m use_temp_path=off;
+            server {{
+                listen {address};
+                location / {{
+                    proxy_pass http://{origin}; proxy_cache hits;
+                    add_header X-Cache $upstream_cache_status;
+                }}
+            }}
+        }}"
     );
-    for module in ["proxy", "fastcgi", "uwsgi", "scgi"] {
-        write!(config, "{module}_temp_path {place}/{module};\n    ")?;
-    }
-    write!(
-        config,
-        "proxy_cache_path {place}/cache keys_zone=hits:1m inactive=1h max_size=64m \
-         use_temp_path=off;\n    {option}server {{\n        listen {address};\n        \
-         location / {{\n            proxy_pass http://{origin};\n            proxy_cache hits;\n\
-         add_header X-Cache $upstream_cache_status;\n        }}\n    }}\n}}\n"
-    )?;
     std::fs::write(&file, config)?;
     let program = Path::new("/usr/sbin/nginx");
-    let (place, file) = (place.to_string(), file.to_string_lossy());
+    let (place, file) = (folder.to_string_lossy(), file.to_string_lossy());
     let arguments = ["-p", &place, "-c", &file, "-e", "errors"];
-    let server = Server::pinned(cores.server, program, &arguments)?;
+    let mut server = Command::new("taskset");
+    server.args(["-c", &cores.server.to_string()]).arg(program).args(arguments);
+    let server = Terminated(server.spawn().context("start nginx")?);
     let begun = Instant::now();
     while TcpStream::connect(address).is_err() {
         ensure!(begun.elapsed() < READY_MAX, "{name} does not accept connections");
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(Subject { name, address, hit: Some(("x-cache", "HIT")), server })
+    let (hit, pid) = (Some(("x-cache", "HIT")), server.0.id());
+    Ok(Subject { name, address, hit, pid, _server: Box::new(server) })
+}
+
+/// A process that is ended by SIGTERM, so that it ends its workers.
+struct Terminated(Child);
+
+impl Drop for Terminated {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = signal(self.0.id(), Signal::Term);
+        let _ = self.0.wait();
+    }
 }
 
 impl Subject {
+    fn new(name: &'static str, server: Launched, hit: Mark) -> Self {
+        let (address, pid) = (server.address(), server.pid());
+        Self { name, address, hit, pid, _server: Box::new(server) }
+    }
+
     fn target(&self, bytes: usize) -> String {
         match self.hit {
             None if bytes == 1024 => "/1k".to_owned(),
@@ -199,86 +234,56 @@ impl Subject {
     }
 
     /// Requests the body until it is a hit; fails if it never is or has another length.
-    fn until_hit(&self, bytes: usize) -> Result<()> {
-        let mut head = String::new();
+    async fn until_hit(&self, bytes: usize) -> Result<()> {
+        let mut client = Client::connect(self.address).await?;
         for _ in 0..TRIES_MAX {
-            let mut stream = TcpStream::connect(self.address)?;
-            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            let (target, host) = (self.target(bytes), self.address);
-            write!(stream, "GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer)?;
-            let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no head")?;
-            head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
-            let length = answer.len() - end - 4;
-            let is_right = head.starts_with("http/1.1 200 ") && length == bytes;
-            ensure!(is_right, "{} answers {length} bytes, expected {bytes}:\n{head}", self.name);
-            let is_hit = self.hit.is_none_or(|(field, mark)| {
-                let values = head.lines().filter_map(|line| line.strip_prefix(field));
-                values.into_iter().any(|value| value.contains(&mark.to_lowercase()))
-            });
-            if is_hit {
+            let (head, length) = client.get(&self.target(bytes)).await?;
+            let is_right = head.status() == 200 && length == bytes as u64;
+            ensure!(is_right, "{} answers {head:?} and {length} bytes", self.name);
+            let marked = |field, mark| {
+                head.headers()
+                    .get(field)
+                    .is_some_and(|value| value.to_str().is_ok_and(|value| value.contains(mark)))
+            };
+            if self.hit.is_none_or(|(field, mark)| marked(field, mark)) {
                 return Ok(());
             }
         }
-        bail!("{} never answers from its cache:\n{head}", self.name)
+        bail!("{} never answers from its cache", self.name)
     }
 
-    fn sample(&self, bytes: usize, seconds: u32, cores: Cores) -> Result<Sample> {
+    fn sample(&self, bytes: usize, seconds: u32, core: usize) -> Result<Sample> {
         let url = format!("http://{}{}", self.address, self.target(bytes));
-        let before = cpu_ticks(self.server.pid())?;
+        let script = tempfile::NamedTempFile::new()?;
+        std::fs::write(&script, SCRIPT)?;
+        let before = cpu_ticks(self.pid)?;
         let output = Command::new("taskset")
-            .args(["-c", &cores.load.to_string(), "timeout", &(seconds + 20).to_string(), "wrk"])
+            .args(["-c", &core.to_string(), "timeout", &(seconds + 20).to_string(), "wrk"])
             .args(["--threads", "1", "--connections", CONNECTIONS])
-            .args(["--duration", &format!("{seconds}s"), "--latency", &url])
+            .args(["--duration", &format!("{seconds}s"), &url, "--script"])
+            .arg(script.path())
             .output()
             .context("start wrk")?;
-        let after = cpu_ticks(self.server.pid())?;
+        let after = cpu_ticks(self.pid)?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let (requests, span, [p50_us, p99_us]) =
-            parse_wrk(&text).with_context(|| format!("wrk against {url} printed\n{text}"))?;
-        let tick_us = 1e6 / ticks_per_second()?;
+        let result = text.lines().find_map(|line| line.strip_prefix("result: "));
+        let result = result.unwrap_or_default().split(' ').map(str::parse::<f64>);
+        let result = result.collect::<Result<Vec<_>, _>>().unwrap_or_default();
+        let [requests, span, p50_us, p99_us, errors] = result[..] else {
+            bail!("wrk against {url} printed\n{text}");
+        };
+        ensure!(requests > 0.0 && errors == 0.0, "{errors} errors of {url}");
+        let tick_us = 1e6 / clock_ticks_per_second() as f64;
         let [user, system] = [0, 1].map(|at| (after[at] - before[at]) * tick_us / requests);
         Ok(Sample {
-            rate: requests / span,
+            rate: requests * 1e6 / span,
             user_us: user,
             system_us: system,
-            busy_percent: (user + system) * requests / (span * 1e4),
+            busy_percent: (user + system) * requests * 100.0 / span,
             p50_us,
             p99_us,
         })
     }
-}
-
-/// Requests, seconds, and the 50th and 99th percentile of the latency in microseconds.
-fn parse_wrk(text: &str) -> Result<(f64, f64, [f64; 2])> {
-    for error in ["Non-2xx or 3xx responses", "Socket errors"] {
-        ensure!(!text.contains(error), "{error}");
-    }
-    let mut lines = text.lines().map(str::trim);
-    let counts = lines.clone().find_map(|line| line.split_once(" requests in "));
-    let (requests, rest) = counts.context("no number of requests")?;
-    let span = rest.split(',').next().and_then(microseconds).context("no duration")?;
-    let mut percentile = |name: &str| {
-        let found = lines.find_map(|line| microseconds(line.strip_prefix(name)?));
-        found.with_context(|| format!("no percentile {name}"))
-    };
-    let percentiles = [percentile("50%")?, percentile("99%")?];
-    Ok((requests.parse()?, span / 1e6, percentiles))
-}
-
-/// Reads a time with its unit: `812.00us`, `1.20ms`, `3.00s`, `1.00m`.
-fn microseconds(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
-    let scale = match unit {
-        "us" => 1.0,
-        "ms" => 1e3,
-        "s" => 1e6,
-        "m" => 60e6,
-        _ => return None,
-    };
-    number.parse::<f64>().ok().map(|number| number * scale)
 }
 
 /// CPU time in user and in system mode of a process and its children, in clock ticks.
@@ -297,51 +302,25 @@ fn cpu_ticks(pid: u32) -> Result<[f64; 2]> {
     Ok(ticks)
 }
 
-fn ticks_per_second() -> Result<f64> {
-    Ok(output("getconf", &["CLK_TCK"])?.parse()?)
-}
-
-fn output(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).current_dir(root()).output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 /// The first two cores that this program may use; with one core, both are that one.
 fn allowed_cores() -> Result<Cores> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let mut cores = Vec::new();
-    for range in list.context("no Cpus_allowed_list")?.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cores.extend(first.parse::<usize>()?..=last.parse()?);
-    }
-    let server = *cores.first().context("no core")?;
-    Ok(Cores { server, load: *cores.get(1).unwrap_or(&server) })
+    let allowed = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let server = cores.next().context("no core")?;
+    Ok(Cores { server, load: cores.next().unwrap_or(server) })
 }
 
 fn machine(used: Cores) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cpu = model.map_or("unknown CPU", |(_, name)| name);
-    let kernel = output("uname", &["-r"]).unwrap_or_default();
-    let commit = output("git", &["describe", "--always", "--dirty"]).unwrap_or_default();
+    let kernel = uname().release().to_string_lossy().into_owned();
+    let git = Command::new("git").args(["describe", "--always"]).current_dir(root()).output();
+    let commit = git.map(|git| String::from_utf8_lossy(&git.stdout).trim().to_owned());
+    let commit = commit.unwrap_or_default();
     let shared = match used.server == used.load {
         true => "\nONE CORE for server and load: only CPU us/req can be compared",
         false => "",
     };
     format!("{cpu}, {} cores, Linux {kernel}, commit {commit}{shared}", cores())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_output_of_wrk_is_read_and_errors_are_no_hits() {
-        let text = "  Latency Distribution\n     50%  812.00us\n     99%    1.20ms\n  \
-                    1000 requests in 2.00s, 1.00MB read\n";
-        assert_eq!(parse_wrk(text).unwrap(), (1000.0, 2.0, [812.0, 1200.0]));
-        assert!(parse_wrk(&format!("{text}  Non-2xx or 3xx responses: 1\n")).is_err());
-        assert!(parse_wrk("").is_err());
-    }
 }

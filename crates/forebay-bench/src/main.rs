@@ -12,6 +12,7 @@ mod disk;
 mod early;
 mod environment;
 mod hit;
+mod http;
 mod library;
 mod memory;
 mod report;

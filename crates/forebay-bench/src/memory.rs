@@ -2,7 +2,6 @@
 //! from 1 byte to 4 MiB, clients that do not read stored bodies, clients that do not read bodies
 //! that are being loaded, and idle connections.
 
-mod client;
 mod load;
 pub(crate) mod process;
 

@@ -137,35 +137,23 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |at: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.cells.get(at));
-            let widths = cells.chain(self.columns.get(at)).map(|cell| cell.chars().count());
-            widths.max().unwrap_or(0)
-        };
-        let line = |f: &mut fmt::Formatter<'_>, cells: &[String]| {
-            for (at, cell) in cells.iter().enumerate() {
-                let width = width(at);
-                match at {
-                    0 => write!(f, "{cell:<width$}")?,
-                    _ => write!(f, "  {cell:>width$}")?,
-                }
-            }
-            Ok(())
-        };
-        let bound = self.rows.iter().map(|row| row.bound.chars().count()).max().unwrap_or(0);
-        writeln!(f, "\n{}\n", self.title)?;
-        line(f, &self.columns)?;
-        writeln!(f, "{}", if bound > 0 { "  bound" } else { "" })?;
+        let mut table = comfy_table::Table::new();
+        table.load_preset(comfy_table::presets::NOTHING);
+        let bound = self.rows.iter().any(|row| !row.bound.is_empty()).then_some("bound");
+        table.set_header(self.columns.iter().map(String::as_str).chain(bound));
         for row in &self.rows {
-            line(f, &row.cells)?;
             let verdict = match row.verdict {
                 Verdict::Shown => "",
                 Verdict::Holds => "yes",
                 Verdict::Missed => "NO",
                 Verdict::TooFewCores => "missed: too few cores",
             };
-            writeln!(f, "{}", format!("  {:<bound$}  {verdict}", row.bound).trim_end())?;
+            table.add_row(row.cells.iter().map(String::as_str).chain([&*row.bound, verdict]));
         }
+        for column in table.column_iter_mut().skip(1).take(self.columns.len() - 1) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+        writeln!(f, "\n{}\n\n{}", self.title, table.trim_fmt())?;
         if self.note.is_empty() { Ok(()) } else { writeln!(f, "\n{}", self.note) }
     }
 }

@@ -52,11 +52,11 @@ async fn crowds(binary: &Path, rounds: usize) -> Result<Table> {
     let columns = ["case", "fetches", "bodies", "wrong", "p50", "p99", "wall"];
     let mut table = Table::new(title, &columns)
         .note("times: from a client's request to the end of its body; wall: the longest");
-    for case in Case::ALL {
-        eprintln!("measuring: {}", name(case));
+    for (case, name) in Case::ALL {
+        eprintln!("measuring: {}", name);
         let mut all = Vec::new();
         for _ in 0..rounds {
-            all.push(case.play(binary).await.context(name(case))?);
+            all.push(case.play(binary).await.context(name)?);
         }
         let worst = all.iter().max_by_key(|one| (!holds(case, one), one.times.max()));
         let worst = worst.context("no round")?;
@@ -64,7 +64,7 @@ async fn crowds(binary: &Path, rounds: usize) -> Result<Table> {
         let conditional = if worst.conditional > 0 { " (304)" } else { "" };
         let times = [worst.times.p50(), worst.times.p99(), worst.times.max()].map(seconds);
         let mut cells = vec![
-            name(case).to_owned(),
+            name.to_owned(),
             format!("{}/{fetches}{conditional}", worst.fetches),
             format!("{}/{bodies}", worst.distinct),
             worst.wrong.to_string(),
@@ -77,24 +77,6 @@ async fn crowds(binary: &Path, rounds: usize) -> Result<Table> {
         table.row(cells, joined + &bound(case).1, Verdict::of(holds(case, worst)));
     }
     Ok(table)
-}
-
-const fn name(case: Case) -> &'static str {
-    match case {
-        Case::Cold => "cold",
-        Case::Expired => "expired",
-        Case::ExpiredWithEtag => "expired, with an ETag",
-        Case::StaleWhileRevalidate => "stale, SWR",
-        Case::VariantsCold => "10 variants, cold",
-        Case::VariantsKnown => "10 variants, Vary known",
-        Case::NoStoreFirst => "no-store, first contact",
-        Case::NoStoreMarked => "no-store, known",
-        Case::Private => "private, a cookie each",
-        Case::SetCookie => "Set-Cookie, a cookie each",
-        Case::SlowBody => "slow body, 5 join late",
-        Case::LeaderLeaves => "the first client leaves",
-        Case::Truncated => "truncated body",
-    }
 }
 
 /// Condition on the times of a round, and its text.

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::request_guard::GuardCounters;
+use forebay_tls::store::CertificateStore;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -61,6 +62,7 @@ pub(crate) struct AdminState {
     pub(crate) front: Arc<GuardCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) shared: Vec<SharedTier>,
+    pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
@@ -101,7 +103,7 @@ impl Admin {
                 accepted = self.listener.accept() => accepted,
                 _ = stopping.wait_for(|stop| *stop) => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -116,7 +118,7 @@ impl Admin {
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
                 if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
-                    tracing::debug!(%error, "admin connection ended");
+                    tracing::debug!(%peer, %error, "admin connection ended with an error");
                 }
                 drop(permit);
             });
@@ -148,14 +150,23 @@ impl AdminHandler {
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
             (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
-                problem(StatusCode::METHOD_NOT_ALLOWED, "This page does not support that method.")
+                problem(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "The admin listener does not support this method for this path.",
+                )
             }
-            _ => problem(StatusCode::NOT_FOUND, "No such page. GET / is the dashboard."),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                "The admin listener has no such path. GET / is the dashboard.",
+            ),
         }
     }
 
     fn metrics(&self) -> String {
-        let AdminState { service, front, shared, disk, .. } = &self.state;
+        let AdminState { service, front, shared, disk, certificates, .. } = &self.state;
+        if let Some(certificates) = certificates {
+            service.metrics().set_certificates(certificates);
+        }
         for tier in shared {
             shared::count(tier, service.metrics());
         }

@@ -42,9 +42,10 @@ impl Leases for SharedTiers {
         let site = claim.primary.namespace();
         match self.0.iter().find(|tier| tier.is_for(site)) {
             Some(tier) => tier.redis.acquire(claim),
-            None => {
-                async { Err(TierError::failed("the site of the key has no shared tier")) }.boxed()
+            None => async {
+                Err(TierError::failed("no lease requested: the site of the key has no shared tier"))
             }
+            .boxed(),
         }
     }
 }
@@ -79,7 +80,9 @@ impl Bus for SharedTiers {
                     Some(before) => merged(before, told),
                 });
             }
-            all.ok_or_else(|| TierError::failed("there is no shared tier"))
+            all.ok_or_else(|| {
+                TierError::failed("purge not published: no shared tier is configured")
+            })
         }
         .boxed()
     }

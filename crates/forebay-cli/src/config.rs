@@ -11,7 +11,7 @@
 //! | `reference` | `docs/config.md`, rendered from the options |
 //! | `units` | durations and sizes with units |
 //! | `problem` | errors with their positions, collected |
-//! | `host`, `origin_url`, `redis_url` | values with their own grammar |
+//! | `host`, `listen_address`, `origin_url`, `redis_url` | values with their own grammar |
 //!
 //! The parser does not use serde: it would stop at the first error and lose positions, and a user
 //! who corrects a file needs all errors at once, each with its position.
@@ -19,6 +19,7 @@
 pub(crate) mod check;
 mod file;
 mod host;
+mod listen_address;
 mod options;
 mod origin_url;
 mod problem;
@@ -33,4 +34,5 @@ mod typed;
 pub(crate) mod units;
 
 pub(crate) use host::HostPattern;
-pub(crate) use reader::AccessLog;
+pub(crate) use listen_address::ListenAddress;
+pub(crate) use reader::{AccessLog, ListenerRole, Protocol};

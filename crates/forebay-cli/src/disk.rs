@@ -29,8 +29,8 @@ pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
     drop(disk);
     while widened.changed().await.is_ok() {
         tracing::warn!(
-            "disk tier: too many purged prefixes are stored; the oldest prefix purge now applies \
-             to its whole site"
+            "disk tier: the limit of recorded prefix purges is exceeded; the oldest one now \
+             applies to its whole site, whose older entries are fetched again"
         );
     }
 }

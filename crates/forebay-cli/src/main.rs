@@ -24,6 +24,7 @@ mod args;
 mod cluster;
 mod config;
 mod disk;
+mod listener;
 mod log;
 mod origin;
 mod output;
@@ -34,6 +35,7 @@ mod settings;
 mod shared;
 mod socket;
 mod stop;
+mod tls;
 mod workers;
 
 use std::ffi::OsString;

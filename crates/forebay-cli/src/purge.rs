@@ -38,7 +38,9 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exchange = runtime.block_on(async { tokio::time::timeout(TIMEOUT, send(request)).await });
     let (status, body) = exchange
-        .with_context(|| format!("no answer from {} within {TIMEOUT:?}", args.admin))?
+        .with_context(|| {
+            format!("the admin listener at {} did not answer within {TIMEOUT:?}", args.admin)
+        })?
         .map_err(|error| {
             anyhow::anyhow!(
                 "no cache answers at {} ({}); start one, or name its admin listener with --admin",
@@ -98,7 +100,7 @@ fn report(status: StatusCode, body: &Value) -> anyhow::Result<u8> {
         bail!("the cache refused the purge with {status}: {sentence}");
     }
     let instances = &body["instances"];
-    let found = if body["purged"] == 0 { "nothing was stored under it" } else { "done" };
+    let found = if body["purged"] == 0 { "no stored entry matched" } else { "done" };
     print_line(format_args!("purge {id}: {found} (instances: {instances})"));
     Ok(0)
 }

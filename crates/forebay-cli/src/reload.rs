@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::{Reloaded, Service};
+use forebay_tls::store::CertificateStore;
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
 
@@ -32,6 +34,8 @@ pub(crate) struct Source {
 /// Parts of a running cache that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
+    pub(crate) limits: Arc<AddressLimits>,
+    pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Log,
 }
@@ -94,24 +98,32 @@ impl Reload {
         };
         // Without the lock, an older read of the file could take effect after a newer one.
         let Some(_lock) = self.lock.try_lock_for(LOCK_WAIT_MAX) else {
-            return Err(vec!["another reload has not ended yet; try again".to_owned()]);
+            return Err(vec![
+                "another reload is still running after 10 s; try again later".to_owned(),
+            ]);
         };
         let config = ResolvedConfig::load(Some(file), &self.source.overrides);
         let config = config.map_err(|problems| problems.lines().collect::<Vec<_>>())?;
         self.apply(&config).map_err(|error| vec![output::describe(&error)])
     }
 
-    /// Applies a valid configuration. Only the first line can fail, so changes are not partial.
+    /// Applies a valid configuration. Nothing fails after the certificates, so changes are not
+    /// partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, token, log } = &self.targets;
+        let ReloadTargets { service, limits, certificates, token, log } = &self.targets;
+        if let (Some(store), Some(tls)) = (certificates, &config.tls) {
+            store.replace(&tls.certificates, tls.unknown_name)?;
+        }
         let mut needs_restart = self.started.changed_fixed_options(config);
         if !token.replace(config.admin_token.as_deref()) {
             needs_restart.push("admin_token_file");
         }
         log.change(config.log, config.access_log);
         service.log_access(config.access_log != AccessLog::Off);
+        service.trust_proxies(&Arc::new(config.trust.clone()));
+        limits.set_max(config.connections_per_address_max);
         Ok(ReloadOutcome { sites: service.reload(&sites), needs_restart })
     }
 }
@@ -128,7 +140,10 @@ impl ReloadOutcome {
         );
         if !self.needs_restart.is_empty() {
             let options = self.needs_restart.join(", ");
-            tracing::warn!("changed options that take effect only after a restart: {options}");
+            tracing::warn!(
+                "configuration reloaded, but these changed options take effect only after a \
+                 restart: {options}"
+            );
         }
     }
 }

@@ -11,6 +11,7 @@ use anyhow::Context;
 use forebay_disk::Disk;
 use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
+use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{Metrics, Service, Site, Sites};
 use tokio::sync::watch;
@@ -24,8 +25,9 @@ use crate::output::{print_error, print_line};
 use crate::reload::{Reload, ReloadTargets, Source};
 use crate::shared::{LoggingObserver, SharedTier};
 use crate::stop::{Signals, hang_ups, raise_open_files};
+use crate::tls::Tls;
 use crate::workers::Workers;
-use crate::{FAILED, USAGE, cluster, disk, log, settings, shared};
+use crate::{FAILED, USAGE, cluster, disk, log, settings, shared, tls};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 
@@ -84,13 +86,16 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     // An open listener would accept connections that are never served; a closed one refuses them.
     drop(running.listeners);
     stop.send_replace(true);
-    tracing::info!("stopping: no new connections, requests in progress are completed");
+    tracing::info!(
+        "stopping on a signal: no new client connections are accepted, requests in progress are \
+         completed"
+    );
     let workers = running.workers;
     let drained = tokio::task::spawn_blocking(move || workers.join());
     tokio::select! {
         _ = drained => {}
         () = signals.stop() => {
-            tracing::warn!("second stop signal: requests in progress are not completed");
+            tracing::warn!("second stop signal: exiting at once, requests in progress are aborted");
         }
     }
     let closing = async |disk: Arc<Disk>| {
@@ -100,7 +105,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     if let Some(disk) = running.disk
         && tokio::time::timeout(DISK_CLOSE_MAX, closing(disk)).await.is_err()
     {
-        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not close in time: exiting anyway");
+        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not write all accepted entries \
+                                                 before the exit: the others are lost");
     }
     Ok(0)
 }
@@ -127,7 +133,9 @@ impl Running {
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
         let front = Arc::new(GuardCounters::default());
-        let listeners = Listeners::bind(&config.listen)?;
+        let limits = AddressLimits::new(config.connections_per_address_max);
+        let tls = Tls::load(&config)?;
+        let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref())?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
@@ -138,12 +146,29 @@ impl Running {
             stop: stopping.clone(),
         };
         let workers = Workers::start(config.threads, &connections)?;
-        let targets = ReloadTargets { service: service.clone(), token, log };
+        let targets = ReloadTargets {
+            service: service.clone(),
+            limits,
+            certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            token,
+            log,
+        };
         let reload = Arc::new(Reload::new(source, targets, config));
         let engine = service.engine().clone();
-        let state =
-            AdminState { service, front, reload: reload.clone(), disk: disk.clone(), shared };
+        let state = AdminState {
+            service,
+            front,
+            reload: reload.clone(),
+            disk: disk.clone(),
+            certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            shared,
+        };
         tokio::spawn(admin.run(state, stopping));
+        if let Some((tls, interval)) =
+            tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
+        {
+            tokio::spawn(tls::watch(tls.store.clone(), interval));
+        }
         if let Some(disk) = &disk {
             tokio::spawn(disk::log_widened_purges(disk.clone()));
         }
@@ -151,7 +176,7 @@ impl Running {
     }
 
     fn urls(&self) -> String {
-        let urls = self.listeners.addresses().map(|address| format!("http://{address}"));
+        let urls = self.listeners.urls();
         urls.collect::<Vec<_>>().join(" ")
     }
 }
@@ -182,5 +207,6 @@ fn service(
     let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
     service.log_access(config.access_log != AccessLog::Off);
+    service.trust_proxies(&Arc::new(config.trust.clone()));
     Ok(service)
 }

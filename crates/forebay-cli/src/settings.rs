@@ -53,7 +53,12 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             (true, false) => Coalesce::Instance,
             (true, true) => Coalesce::Cluster,
         },
+        direct_hits: config.direct_hits,
         lease_wait_max: config.lease.wait_max,
+        ignore_scheme: config.ignore_scheme,
+        access: config.access.clone(),
+        hsts: config.hsts.clone(),
+        is_forwarded_added: config.forwarded,
         expose_errors: config.expose_errors,
         opt_ins: OptIns {
             groups: config.cache_groups,

@@ -221,10 +221,10 @@ impl Observer for LoggingObserver {
             tracing::warn!(
                 tier = name,
                 %address,
-                "tier bypassed after repeated failures; it is probed until it answers again"
+                "tier bypassed after repeated failures: requests skip it until a probe succeeds"
             );
         } else {
-            tracing::info!(tier = name, %address, "tier answers again and is in use");
+            tracing::info!(tier = name, %address, "tier answers again and is used");
         }
     }
 }
@@ -242,7 +242,11 @@ fn log_bus_event(event: Event<'_>) {
         ),
         Event::BusConnected => tracing::info!("invalidation bus connected"),
         Event::PublishFailed(kind) => {
-            tracing::warn!(kind, "purge not sent to other instances; sending is retried");
+            tracing::warn!(
+                kind,
+                "purge not published to the other instances yet; publishing is retried until it \
+                 succeeds"
+            );
         }
         _ => {}
     }

@@ -17,8 +17,8 @@ impl Signals {
     /// If the operating system refuses a handler.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate(), "SIGTERM")?,
+            interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
         })
     }
 
@@ -37,11 +37,13 @@ impl Signals {
 /// # Errors
 /// If the operating system refuses the handler.
 pub(crate) fn hang_ups() -> anyhow::Result<Signal> {
-    listen(SignalKind::hangup())
+    listen(SignalKind::hangup(), "SIGHUP")
 }
 
-fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
-    signal(kind).context("a signal handler cannot be installed")
+fn listen(kind: SignalKind, name: &str) -> anyhow::Result<Signal> {
+    signal(kind).with_context(|| {
+        format!("the handler of the signal {name} cannot be installed, so forebay does not start")
+    })
 }
 
 /// Raises the limit on open files to the hard limit. A thousand clients need more than a thousand
@@ -50,6 +52,6 @@ pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::debug!(%error, "the limit on open files was not raised");
+        tracing::debug!(%error, "the soft limit on open files was not raised to the hard limit");
     }
 }

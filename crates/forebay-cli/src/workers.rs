@@ -3,17 +3,20 @@
 //! The acceptor distributes connections round-robin. A connection stays on its thread, so on the
 //! hit path threads share only the cache itself.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use forebay_http::connection::{Connections, stop_requested};
+use forebay_http::edge::accept::AcceptRules;
+use forebay_semantics::PeerAddress;
 use tokio::runtime;
 use tokio::sync::{Barrier, OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::listener::AcceptedStream;
 
 /// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
@@ -26,8 +29,10 @@ const WRITES_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Accepted connection that is not yet registered with a runtime.
 pub(crate) struct Accepted {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) stream: AcceptedStream,
+    pub(crate) peer: PeerAddress,
+    /// Rules of the listener.
+    pub(crate) rules: Arc<AcceptRules>,
     /// Slot in the client connection limit, held until the connection ends.
     pub(crate) permit: OwnedSemaphorePermit,
 }
@@ -60,7 +65,7 @@ impl Workers {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .context("a worker runtime cannot be started")?;
+                .context("the runtime of a thread that serves connections cannot be started")?;
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
@@ -68,7 +73,7 @@ impl Workers {
                     // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
                 })
-                .context("a worker thread cannot be started")?;
+                .context("a thread that serves connections cannot be started")?;
             workers.queues.push(queue);
             workers.threads.push(thread);
         }
@@ -93,7 +98,10 @@ impl Workers {
         drop(self.queues);
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
+                tracing::error!(
+                    "a thread that serves client connections panicked; its connections are \
+                     closed"
+                );
             }
         }
     }
@@ -122,9 +130,9 @@ async fn serve(
     let drain = async { while serving.join_next().await.is_some() {} };
     if timeout_at(deadline, drain).await.is_err() {
         tracing::warn!(
-            open = serving.len(),
+            connections = serving.len(),
             limit = ?DRAIN_MAX,
-            "drain time limit reached: open responses and tunnels are cut"
+            "time limit of the stop reached: client connections that are still open are cut"
         );
     }
     // Loads and origin connections live on the thread that started them and serve clients of other
@@ -132,7 +140,10 @@ async fn serve(
     let _ = timeout_at(deadline, drained.wait()).await;
     if timeout_at(deadline, wait_for_writes(&connections)).await.is_err() {
         let cut = connections.service.engine().traffic().writes;
-        tracing::warn!(writes = cut, "drain time limit reached: pending tier writes are dropped");
+        tracing::warn!(
+            writes = cut,
+            "time limit of the stop reached: pending writes to lower tiers are dropped"
+        );
     }
 }
 
@@ -145,10 +156,26 @@ async fn wait_for_writes(connections: &Connections) {
 }
 
 async fn serve_one(accepted: Accepted, connections: Connections) {
-    let Accepted { stream, peer, permit } = accepted;
-    match tokio::net::TcpStream::from_std(stream) {
-        Ok(stream) => connections.serve(stream, peer).await,
-        Err(error) => tracing::warn!(%peer, %error, "connection dropped: it cannot be registered"),
+    let Accepted { stream, peer, rules, permit } = accepted;
+    let registered = match stream {
+        AcceptedStream::Tcp(stream) => match tokio::net::TcpStream::from_std(stream) {
+            Ok(stream) => {
+                connections.accept(stream, peer, rules).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        AcceptedStream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
+            Ok(stream) => {
+                Box::pin(connections.accept(stream, peer, rules)).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+    };
+    if let Err(error) = registered {
+        tracing::warn!(%peer, %error, "client connection closed unanswered: the runtime cannot \
+                                       register its socket");
     }
     drop(permit);
 }

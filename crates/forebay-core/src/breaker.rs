@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// Thresholds of a circuit breaker.
+/// Thresholds of a circuit breaker, which stops calls to a failing dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerRules {
     /// Consecutive failures that open the breaker, and the minimum number of calls in a window
@@ -19,7 +19,7 @@ pub struct BreakerRules {
     pub open_for: Duration,
 }
 
-/// Decision of a breaker about one call.
+/// Decision of a circuit breaker about one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The call may proceed.
@@ -30,14 +30,14 @@ pub enum Admission {
     Refused,
 }
 
-/// State of a breaker.
+/// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Calls are admitted.
+    /// The breaker is closed: calls are admitted.
     Closed,
-    /// One trial call is under way.
+    /// The breaker is half-open: one trial call is under way, and other calls are refused.
     HalfOpen,
-    /// Calls are refused.
+    /// The breaker is open: calls are refused.
     Open,
 }
 
@@ -66,13 +66,13 @@ enum State {
 }
 
 impl Breaker {
-    /// Returns a closed breaker.
+    /// Returns a closed circuit breaker with these thresholds.
     #[must_use]
     pub const fn new(rules: BreakerRules, now: Timestamp) -> Self {
         Self { rules, state: State::Closed(Window::new(now)), in_a_row: 0 }
     }
 
-    /// Returns the current state.
+    /// Returns the state of the circuit breaker.
     #[must_use]
     pub const fn condition(&self) -> Condition {
         match self.state {
@@ -82,7 +82,7 @@ impl Breaker {
         }
     }
 
-    /// Decides whether a call may be made at `now`.
+    /// Decides whether a call to the dependency may be made at `now`.
     pub fn admit(&mut self, now: Timestamp) -> Admission {
         match self.state {
             State::Closed(_) => Admission::Admitted,
@@ -94,7 +94,7 @@ impl Breaker {
         }
     }
 
-    /// Records a successful call.
+    /// Records that a call to the dependency succeeded.
     pub fn worked(&mut self, now: Timestamp) {
         self.in_a_row = 0;
         match &mut self.state {
@@ -105,8 +105,8 @@ impl Breaker {
         }
     }
 
-    /// Records a failed call. `chance`, a random number in (0, 1], shortens the pause before the
-    /// next trial by up to one half.
+    /// Records that a call to the dependency failed. `chance`, a random number in (0, 1], shortens
+    /// the pause before the next trial by up to one half.
     pub fn failed(&mut self, now: Timestamp, chance: f64) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         match &mut self.state {

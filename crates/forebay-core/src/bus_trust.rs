@@ -34,7 +34,8 @@ const STEPS_MAX: usize = 32;
 /// gap that it replaces.
 const GAPS_MAX: usize = 8;
 
-/// Handling of unverified entries while the bus is disconnected.
+/// Handling of unverified entries (those that a missed purge may have invalidated) while the bus is
+/// disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenBlind {
     /// An unverified entry is not served before it is revalidated.
@@ -62,7 +63,8 @@ impl WhenBlind {
     }
 }
 
-/// Record of the entries that are unverified.
+/// Record of the entries that are unverified, because a purge by another instance may have been
+/// missed.
 #[derive(Clone, Debug)]
 pub struct BusTrust {
     when_blind: WhenBlind,
@@ -96,14 +98,14 @@ impl BusTrust {
         Self { when_blind, gaps: VecDeque::new(), blind: None }
     }
 
-    /// Returns true while the bus is disconnected.
+    /// Returns true while the bus, which carries purges between instances, is disconnected.
     #[must_use]
     pub const fn is_blind(&self) -> bool {
         self.blind.is_some()
     }
 
-    /// Records that messages may have been missed: entries loaded before this position are
-    /// unverified.
+    /// Records that messages of the bus may have been missed: entries loaded before this position
+    /// are unverified.
     pub fn gap(&mut self, position: Position, now: Timestamp) {
         let began = self.blind.as_ref().map_or(now, |blind| blind.since);
         let mut due = began.plus(self.when_blind.patience());
@@ -118,7 +120,9 @@ impl BusTrust {
         self.gaps.push_back(Mark { position, at: now, due });
     }
 
-    /// Records that the bus is disconnected from now on.
+    /// Records that the bus is disconnected from now on. `position` is a position taken now: entries
+    /// whose load was sent before it are unverified, and not served without revalidation
+    /// ([`Strict`](WhenBlind::Strict): at once; [`Available`](WhenBlind::Available): after 30 seconds).
     pub fn lost(&mut self, position: Position, now: Timestamp) {
         if self.blind.is_none() {
             let due = now.plus(self.when_blind.patience());
@@ -132,7 +136,8 @@ impl BusTrust {
         self.blind = None;
     }
 
-    /// Returns true if a [step](Self::step) is due.
+    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and an eighth
+    /// of the trust time has passed since the last step.
     #[must_use]
     pub fn wants_step(&self, now: Timestamp) -> bool {
         let step = self.when_blind.trust() / STEPS;
@@ -165,7 +170,8 @@ impl BusTrust {
         self.marks().any(|mark| departed < mark.position)
     }
 
-    /// Returns true if an entry loaded at this time is unverified; see [`doubts`](Self::doubts).
+    /// Returns true if an entry whose load was sent at `departed` is unverified: a later purge may
+    /// have been missed. It may still be in its grace period.
     #[must_use]
     pub fn doubts_time(&self, departed: Timestamp) -> bool {
         self.marks().any(|mark| departed < mark.at)

@@ -8,11 +8,12 @@ use std::time::Duration;
 /// [`judge`]: crate::judge()
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// Maximum age of the answer.
+    /// Maximum age of the entry that the caller accepts; `None` for any age.
     pub max_age: Option<Duration>,
-    /// Minimum remaining freshness of the answer.
+    /// Minimum remaining freshness lifetime of the entry that the caller accepts.
     pub min_fresh: Option<Duration>,
-    /// Maximum staleness of the answer, unless the entry forbids stale answers.
+    /// Maximum staleness of the entry that the caller accepts, unless the entry forbids stale
+    /// answers; `None` accepts no stale entry.
     pub max_stale: Option<Duration>,
     /// Requires an answer that was loaded or validated after this demand was made.
     pub revalidate: bool,

@@ -21,18 +21,19 @@ const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Meta {
-    /// Time at which its age was zero: the time of receipt minus the age on arrival. May be before
-    /// the start of the process.
+    /// Time at which the age of the entry was zero: the time of receipt minus the age on arrival.
+    /// May be before the start of the process.
     pub born: Timestamp,
     pub(crate) lifetime: PackedLifetime,
-    /// Kind of entry: regular or negative.
+    /// Kind of the entry: regular or negative.
     pub presence: Presence,
     pub(crate) load_cost: Cost,
-    /// Time at which its load was sent to the origin.
+    /// Time at which the load of the entry was sent to the origin.
     pub departed: Timestamp,
     /// `None` if all of its values are empty.
     pub(crate) rare: Option<Arc<Rare>>,
-    /// Position of the purge log when the load was sent: every later purge applies to the entry.
+    /// Position of the purge log when the entry's load was sent: every later purge applies to the
+    /// entry.
     pub position: Position,
 }
 
@@ -62,44 +63,46 @@ impl Meta {
         }
     }
 
-    /// Returns the lifetime, in whole milliseconds, beyond 24 days in whole seconds, and at most 68
-    /// years.
+    /// Returns the freshness lifetime and stale windows of the entry, in whole milliseconds, beyond
+    /// 24 days in whole seconds, and at most 68 years.
     #[must_use]
     pub fn lifetime(&self) -> Lifetime {
         self.lifetime.into()
     }
 
-    /// Sets the lifetime. Durations are rounded up to whole milliseconds.
+    /// Sets the freshness lifetime and stale windows of the entry. Durations are rounded up to whole
+    /// milliseconds; from 24 days on, rounded down to whole seconds; at most 68 years.
     pub fn set_lifetime(&mut self, lifetime: Lifetime) {
         self.lifetime = lifetime.into();
     }
 
-    /// Returns the average duration of its loads, to the microsecond and at most about an hour; zero
-    /// if unknown. Early refresh starts earlier for expensive loads.
+    /// Returns the average duration of the entry's loads, to the microsecond and at most about an
+    /// hour; zero if unknown. Early refresh starts earlier for expensive loads.
     #[must_use]
     pub const fn load_cost(&self) -> Duration {
         self.load_cost.duration()
     }
 
-    /// Sets the average duration of its loads.
+    /// Sets the average duration of the entry's loads.
     pub fn set_load_cost(&mut self, cost: Duration) {
         self.load_cost = Cost::of(cost);
     }
 
-    /// Returns the tags by which it can be purged.
+    /// Returns the tags by which the entry can be purged.
     #[must_use]
     pub fn tags(&self) -> &TagSet {
         &self.rare().tags
     }
 
-    /// Sets the tags by which it can be purged.
+    /// Sets the tags by which the entry can be purged.
     pub fn set_tags(&mut self, tags: TagSet) {
         if self.rare.is_some() || !tags.is_empty() {
             self.change_rare(|rare| rare.tags = tags);
         }
     }
 
-    /// Returns the validator for conditional requests to the origin.
+    /// Returns the validator (HTTP: `ETag`, `Last-Modified`) for conditional requests to the
+    /// origin; `None` if the entry has none.
     #[must_use]
     pub fn validator(&self) -> Option<&Validator> {
         self.rare().validator.as_ref()
@@ -112,7 +115,8 @@ impl Meta {
         }
     }
 
-    /// Returns the request fields that select this entry among the variants of its key.
+    /// Returns the request fields that select this entry among the variants of its key; `None` if
+    /// the key has no variants.
     #[inline]
     #[must_use]
     pub fn vary(&self) -> Option<&Vary> {
@@ -139,21 +143,23 @@ impl Meta {
         }
     }
 
-    /// Returns the age at `now`.
+    /// Returns the age of the entry at `now`: the time since it was generated or last validated by
+    /// its origin.
     #[inline]
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Duration {
         now.since(self.born)
     }
 
-    /// Returns true if the freshness lifetime is longer than the age (RFC 9111 section 4.2).
+    /// Returns true if the entry's freshness lifetime is longer than its age at `now` (RFC 9111
+    /// section 4.2).
     #[inline]
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.lifetime.fresh.millis() > now.millis_since(self.born)
     }
 
-    /// Returns the remaining freshness lifetime; zero when stale.
+    /// Returns the remaining freshness lifetime of the entry at `now`; zero when stale.
     #[inline]
     #[must_use]
     pub fn fresh_left(&self, now: Timestamp) -> Duration {
@@ -165,7 +171,7 @@ impl Meta {
         self.lifetime.fresh.millis().saturating_sub(now.millis_since(self.born))
     }
 
-    /// Returns the time since it became stale; zero while fresh.
+    /// Returns the time since the entry became stale; zero while it is fresh.
     #[inline]
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Duration {
@@ -173,7 +179,7 @@ impl Meta {
         Duration::from_millis(age.saturating_sub(self.lifetime.fresh.millis()))
     }
 
-    /// Returns the number of bytes that it occupies on the heap.
+    /// Returns the number of bytes that the metadata occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let Some(rare) = &self.rare else { return 0 };
@@ -185,8 +191,8 @@ impl Meta {
     }
 }
 
-/// Kind of an entry. The memory tier limits negative entries to a share of their own, so that
-/// requests for nonexistent keys do not evict regular entries.
+/// Kind of an entry: regular or negative. The memory tier limits negative entries to a share of
+/// their own, so that requests for nonexistent keys do not evict regular entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Presence {
     /// Regular entry: the origin has a value for the key.
@@ -199,7 +205,7 @@ pub enum Presence {
 /// Freshness lifetime and stale windows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// Freshness lifetime, from age zero.
+    /// Freshness lifetime of the entry, counted from age zero.
     pub fresh: Duration,
     /// Window after the freshness lifetime in which the entry is served while one flight refreshes
     /// it (RFC 5861 section 3).
@@ -207,12 +213,12 @@ pub struct Lifetime {
     /// Window after the freshness lifetime in which the entry is served when a load fails (RFC 5861
     /// section 4).
     pub stale_if_error: Duration,
-    /// Permission to serve it stale.
+    /// Permission of the origin to serve the entry stale.
     pub stale: Stale,
 }
 
 impl Lifetime {
-    /// Returns a lifetime of `fresh` without stale windows.
+    /// Returns a lifetime with this freshness lifetime and without stale windows.
     #[must_use]
     pub const fn fresh(fresh: Duration) -> Self {
         Self {
@@ -271,7 +277,7 @@ impl Vary {
         self.0.iter().map(|name| &**name)
     }
 
-    /// Returns the number of bytes that it occupies on the heap.
+    /// Returns the number of bytes that the list of names occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.0.iter().map(|name| name.len() + size_of::<Box<str>>()).sum()

@@ -48,14 +48,15 @@ use crate::key::KeyRef;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 
-/// Format version that is written, and the only one that is read.
+/// Version of the format of serialized entries (frames) that is written, and the only one that is
+/// read.
 pub const VERSION: u8 = 2;
 
-/// Maximum number of tags in a frame: far more than fit into one response head, and few enough that
-/// rejecting a hostile frame is cheap.
+/// Maximum number of tags in a serialized entry: far more than fit into one response head, and few
+/// enough that rejecting a hostile value is cheap.
 pub const TAGS_MAX: usize = 4_096;
 
-/// Maximum number of selecting fields in a frame: no request has more fields.
+/// Maximum number of selecting fields in a serialized entry: no request has more fields.
 pub const VARY_MAX: usize = 256;
 
 const MAGIC: [u8; 4] = *b"FBE\xf7";
@@ -71,69 +72,77 @@ const VALIDATOR_DATE: u8 = 8;
 const ABSENT: u8 = 16;
 const FLAGS: u8 = STALE_FORBIDDEN | HAS_VALIDATOR | VALIDATOR_TAG | VALIDATOR_DATE | ABSENT;
 
-/// Entry to be serialized.
+/// Entry to be serialized by [`encode`].
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Full key.
+    /// Full key of the entry.
     pub key: KeyRef<'a>,
-    /// Metadata. The purge position is not serialized.
+    /// Metadata of the entry. The purge position is not serialized.
     pub meta: &'a Meta,
-    /// Head as encoded by the front end.
+    /// Head of the entry, as encoded by the front end.
     pub head: &'a [u8],
-    /// Complete body, in any number of pieces.
+    /// Complete body of the entry, in any number of pieces.
     pub body: &'a [Bytes],
 }
 
-/// Context of a read frame that only the tier knows.
+/// Context of a serialized entry that only the tier knows, for [`decode`].
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// Current time on this process's clock.
     pub now: Timestamp,
-    /// Time that the frame spent in the tier, in whole milliseconds.
+    /// Time that the serialized entry spent in the tier, in whole milliseconds; it is added to the
+    /// age of the entry.
     pub resided: Duration,
     /// Purge position of the decoded entry: every later purge applies to it.
     pub position: Position,
 }
 
-/// Deserialized entry.
+/// Deserialized entry, from [`decode`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// Metadata, relative to this process's clock and purge log.
+    /// Metadata of the entry, relative to this process's clock and purge log.
     pub meta: Meta,
-    /// Head as encoded by the front end: a slice of the frame.
+    /// Head of the entry as encoded by the front end: a slice of the serialized bytes.
     pub head: Bytes,
-    /// Complete body: a slice of the frame.
+    /// Complete body of the entry: a slice of the serialized bytes.
     pub body: Bytes,
 }
 
-/// Reason why bytes are not the requested entry. Each of these is a miss.
+/// Reason why bytes are not the requested serialized entry. Each of these is a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The magic bytes are missing: another program wrote these bytes.
-    #[error("not a frame")]
+    /// The magic bytes of a serialized entry are missing: another program wrote these bytes.
+    #[error("the bytes are not a serialized cache entry: their magic bytes differ")]
     NotAFrame,
-    /// The format version is not the supported one.
-    #[error("frame has unsupported version {0}")]
+    /// The serialized entry has this format version, and not [`VERSION`].
+    #[error(
+        "the serialized entry has format version {0}, and this version of forebay reads \
+             {VERSION} only"
+    )]
     OtherVersion(u8),
-    /// The end is missing: an unfinished write, or a short read.
-    #[error("frame is truncated")]
+    /// The end of the serialized entry is missing: an unfinished write, or a short read.
+    #[error("the serialized entry is truncated")]
     Cut,
-    /// The digest does not match, or extra bytes follow the frame.
-    #[error("frame is damaged")]
+    /// The digest of the serialized entry does not match, or extra bytes follow it.
+    #[error("the serialized entry is damaged: its digest does not match")]
     Damaged,
-    /// The frame is complete, but has another key.
-    #[error("frame has another key")]
+    /// The serialized entry is complete, but has another key than the requested one.
+    #[error("the serialized entry has another key than the requested one")]
     OtherKey,
-    /// The digest matches, but the contents are invalid: the writer was not forebay.
-    #[error("frame has a valid digest and invalid contents")]
+    /// The digest of the serialized entry matches, but its contents are invalid: the writer was not
+    /// forebay.
+    #[error(
+        "the serialized entry has a valid digest but invalid contents: forebay did not write \
+             it"
+    )]
     Malformed,
 }
 
-/// Error for an entry with a part that is too large for a frame. The entry is not serialized at all:
-/// without a tag, for example, a purge by that tag would miss it.
+/// Error for an entry with a part, named in the message, that is too large to be serialized. The
+/// entry is not serialized at all: without a tag, for example, a purge by that tag would miss it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("entry is too large for a frame: {0}")]
+#[error("the entry is not serialized, because it exceeds a limit of the format: {0}")]
 pub struct Oversize(&'static str);
 
 /// Serializes an entry at `now`. Durations are rounded down to the unit of their field.

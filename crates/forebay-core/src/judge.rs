@@ -12,20 +12,21 @@ use crate::why::Why;
 /// gap grows with the request rate, and a busy key would be refreshed earlier and earlier.
 const EARLY_GAP_DIVISOR: u64 = 10;
 
-/// Source of random numbers, passed in by the caller.
+/// Source of random numbers for decisions, passed in by the caller.
 pub trait Dice {
     /// Returns a uniformly distributed number in (0, 1].
     fn unit(&mut self) -> f64;
 }
 
-/// Permitted use of an entry.
+/// Decision of [`judge`] about the use of an entry for one demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Serve the entry.
     Serve,
-    /// Serve the entry, and let one flight refresh it in the background.
+    /// Serve the entry, and let one load refresh it in the background, for this reason.
     ServeThenRefresh(Why),
-    /// Load first. If the load fails, the entry may be served when `may_fall_back` is set.
+    /// Load from the origin first. If the load fails, the entry may be served when `may_fall_back`
+    /// is set.
     Load {
         /// Reason why the entry cannot be served now.
         why: Why,
@@ -34,13 +35,14 @@ pub enum Verdict {
     },
 }
 
-/// Failure of a load, as far as it matters for stale answers.
+/// Kind of a failed load, as far as it decides whether a stale entry may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginFailure {
     /// The load failed, or the origin answered with an error.
     Failed,
     /// The origin cannot be reached, or has not answered yet: in terms of RFC 9111 section 4.2.4,
-    /// the cache is disconnected. The duration is the maximum staleness of an answer in that case.
+    /// the cache is disconnected. The duration is the maximum staleness of an entry that may be
+    /// served then.
     Unreachable(Duration),
 }
 
@@ -167,8 +169,9 @@ impl Dice for NoDice {
     }
 }
 
-/// Returns the remaining lifetime in seconds for `Cache-Status`: positive while fresh, negative
-/// when stale. It is rounded up while fresh, so that `ttl` and `Age` add up to the lifetime.
+/// Returns the remaining freshness lifetime of an entry in seconds for `Cache-Status`: positive
+/// while fresh, negative when stale. It is rounded up while fresh, so that `ttl` and `Age` add up
+/// to the lifetime.
 #[must_use]
 pub fn ttl_seconds(meta: &Meta, now: Timestamp) -> i64 {
     let whole = |millis: u128| i64::try_from(millis / 1_000).unwrap_or(i64::MAX);

@@ -19,7 +19,7 @@ const INLINE: usize = 192;
 /// owned key 24 bytes long.
 const SHORT_MAX: usize = 22;
 
-/// Owned key, cheap to clone.
+/// Owned key of an entry, cheap to clone.
 #[derive(Clone)]
 pub struct Key(Owned);
 
@@ -52,13 +52,13 @@ impl Key {
         })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the key in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.borrowed().0.len()
     }
 
-    /// Returns the number of bytes that it occupies on the heap.
+    /// Returns the number of bytes that the key occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
@@ -95,24 +95,24 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Borrowed key, sufficient for lookups.
+/// Borrowed key of an entry, sufficient for lookups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyRef<'a>(&'a [u8]);
 
 impl<'a> KeyRef<'a> {
-    /// Returns the bytes: the parts, each after its length.
+    /// Returns the bytes of the key: its parts, each after its length.
     #[must_use]
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Returns an owned copy.
+    /// Returns an owned copy of the key.
     #[must_use]
     pub fn to_key(self) -> Key {
         Key::new(self.0)
     }
 
-    /// Returns the parts, in order.
+    /// Returns the parts of the key, in order.
     pub fn parts(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -124,8 +124,9 @@ impl<'a> KeyRef<'a> {
         })
     }
 
-    /// Returns the bytes that hash tables use: all after the namespace and the next length. Keys of
-    /// different namespaces are rarely in one table, and keys rarely differ in that length alone.
+    /// Returns the bytes of the key that hash tables use: all after the namespace and the next
+    /// length. Keys of different namespaces are rarely in one table, and keys rarely differ in that
+    /// length alone.
     #[inline]
     #[must_use]
     pub fn tail(self) -> &'a [u8] {
@@ -134,13 +135,14 @@ impl<'a> KeyRef<'a> {
         self.0.get(start..).unwrap_or_default()
     }
 
-    /// Returns the namespace: the id of the site or the name of the cache.
+    /// Returns the namespace of the key: the id of the site or the name of the cache.
     #[must_use]
     pub fn namespace(self) -> &'a [u8] {
         self.parts().next().unwrap_or_default()
     }
 
-    /// Returns true if the key is in this namespace and one of its later parts starts with `prefix`.
+    /// Returns true if the key is in this namespace, and one of its parts after the namespace, or two
+    /// adjacent ones joined, start with the bytes of `prefix`.
     #[must_use]
     pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
         let prefix = prefix.as_bytes();
@@ -162,12 +164,12 @@ impl fmt::Debug for KeyRef<'_> {
     }
 }
 
-/// Builder of a key, on the stack while the key is short.
+/// Builder of a key, without a heap allocation while the key is short.
 #[derive(Clone, Default)]
 pub struct KeyBuf(SmallVec<[u8; INLINE]>);
 
 impl KeyBuf {
-    /// Returns a key that consists of a namespace only.
+    /// Returns the builder of a key that consists of a namespace only.
     #[must_use]
     pub fn new(namespace: &str) -> Self {
         let mut key = Self::default();
@@ -175,9 +177,12 @@ impl KeyBuf {
         key
     }
 
-    /// Appends one part.
+    /// Appends one part to the key.
     pub fn part(&mut self, part: &[u8]) -> &mut Self {
-        self.part_from(|writer| writer.write(part))
+        let length = length_of(part).to_le_bytes();
+        self.0.extend_from_slice(&length);
+        self.0.extend_from_slice(part);
+        self
     }
 
     /// Appends one part that `write` produces piece by piece, with its length in front.
@@ -227,7 +232,7 @@ impl<'a> Name<'a> {
             && is_namespace(namespace, self.namespace.0)
     }
 
-    /// Returns what [`KeyRef::tail`] returns for the joined key.
+    /// Returns the bytes that hash tables use, equal to [`KeyRef::tail`] of the joined key.
     #[must_use]
     pub const fn tail(self) -> &'a [u8] {
         self.part
@@ -284,7 +289,7 @@ fn ends_alike<const N: usize>(one: &[u8], other: &[u8]) -> bool {
     one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()
 }
 
-/// Writer that appends bytes to the part under construction.
+/// Writer that appends bytes to the key part under construction; see [`KeyBuf::part_from`].
 pub struct PartWriter<'a>(&'a mut SmallVec<[u8; INLINE]>);
 
 impl PartWriter<'_> {

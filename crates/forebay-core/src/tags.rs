@@ -19,7 +19,8 @@ pub const TAG_MARKS_MAX: usize = 100_000;
 /// the newest purge. When it is exceeded, the oldest becomes a purge of its whole site.
 pub const PREFIXES_MAX: usize = 64;
 
-/// Position in the purge log. Each purge takes the next one.
+/// Position in the purge log, in which each purge takes the next one. An entry keeps the position
+/// at which its load was sent: later purges apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(u64);
 
@@ -30,13 +31,13 @@ impl Position {
         Self(number)
     }
 
-    /// Returns its number.
+    /// Returns the number of the position: consecutive within this process, larger is later.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// Returns the next position.
+    /// Returns the position after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -48,10 +49,10 @@ impl Position {
 pub struct TagSet(Option<Arc<[Box<str>]>>);
 
 impl TagSet {
-    /// The empty set.
+    /// Set of tags without any tag.
     pub const NONE: Self = Self(None);
 
-    /// Creates a set from tags in any order.
+    /// Creates a set of tags from tags in any order.
     #[must_use]
     pub fn new<'a>(tags: impl IntoIterator<Item = &'a str>) -> Self {
         let mut tags: Vec<Box<str>> = tags.into_iter().map(Into::into).collect();
@@ -60,46 +61,48 @@ impl TagSet {
         if tags.is_empty() { Self(None) } else { Self(Some(tags.into())) }
     }
 
-    /// Returns the tags, sorted.
+    /// Returns the tags of the set, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|tags| tags.iter().map(|tag| &**tag))
     }
 
-    /// Returns true if the set is empty.
+    /// Returns true if the set has no tags.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns the number of bytes that it occupies on the heap.
+    /// Returns the number of bytes that the set occupies on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.iter().map(|tag| tag.len() + size_of::<Box<str>>()).sum()
     }
 }
 
-/// Target of a purge.
+/// Target of a purge: the entries that it invalidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// One key, with all its variants.
+    /// All variants of the entry with this key.
     Key(crate::key::Key),
-    /// All entries with a tag.
+    /// All entries with this tag.
     Tag(Box<str>),
-    /// All entries of a namespace whose key has a later part that starts with a prefix.
+    /// All entries of a namespace of whose key one part after the namespace, or two adjacent ones
+    /// joined, start with the bytes of a prefix.
     Prefix {
         /// The namespace.
         site: Box<str>,
-        /// Prefix of a part.
+        /// Prefix of one part, or of two adjacent ones joined.
         prefix: Box<str>,
     },
-    /// All entries of a namespace.
+    /// All entries of this namespace: a site, or a named cache.
     Site(Box<str>),
-    /// All entries.
+    /// All entries of all namespaces.
     All,
 }
 
 impl Purge {
-    /// Returns the name of the kind, for metrics and logs.
+    /// Returns the name of the target's kind for metrics and logs: `key`, `tag`, `prefix`, `site`
+    /// or `all`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -111,8 +114,8 @@ impl Purge {
         }
     }
 
-    /// Returns true if it applies to every entry under a primary key. For a tag that depends on the
-    /// entry, so the result is false.
+    /// Returns true if the purge applies to every entry under a primary key. For a tag that depends
+    /// on the entry, so the result is false.
     #[must_use]
     pub fn is_about(&self, key: KeyRef<'_>) -> bool {
         match self {
@@ -125,26 +128,26 @@ impl Purge {
     }
 }
 
-/// Effect of a purge.
+/// Effect of a purge on entries: they become stale, or are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Entries become stale.
+    /// Purged entries become stale.
     Soft,
-    /// Entries are removed.
+    /// Purged entries are removed.
     Hard,
 }
 
 /// Effect of the purges since an entry's load was sent, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum PurgeState {
-    /// No purge applies.
+    /// No purge applies to the entry.
     #[default]
     Valid,
-    /// A soft purge made it stale.
+    /// A soft purge made the entry stale.
     SoftPurged,
-    /// A purge that this instance did not receive may apply.
+    /// A purge that this instance did not receive may apply to the entry.
     Unverified,
-    /// A hard purge removed it.
+    /// A hard purge removed the entry.
     Removed,
 }
 
@@ -156,7 +159,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Records a purge.
+    /// Records a purge of the target at a position of the purge log.
     pub fn note(&mut self, reach: Reach, at: Position) {
         match reach {
             Reach::Soft => self.soft = self.soft.max(at),
@@ -164,7 +167,8 @@ impl Mark {
         }
     }
 
-    /// Returns the effect on an entry whose load was sent at `departed`.
+    /// Returns the effect of the recorded purges of the target on an entry whose load was sent at
+    /// `departed`.
     #[must_use]
     pub fn standing(self, departed: Position) -> PurgeState {
         if departed < self.hard {
@@ -199,15 +203,15 @@ struct Prefix {
 /// Number of recorded purges with which an entry older than the newest purge is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Recorded {
-    /// Purged sites.
+    /// Number of purged sites.
     pub sites: usize,
-    /// Purged tags; an entry is compared with its own tags only.
+    /// Number of purged tags; an entry is compared with its own tags only.
     pub tags: usize,
-    /// Purged prefixes; an entry is compared with all of them.
+    /// Number of purged prefixes; an entry is compared with all of them.
     pub prefixes: usize,
 }
 
-/// Record of all purges other than those of single keys.
+/// Record of all purges by tag, prefix, site or of everything, by position in the purge log.
 #[derive(Clone, Debug, Default)]
 pub struct Purges {
     newest: Position,
@@ -282,7 +286,7 @@ impl Purges {
         self.newest
     }
 
-    /// Returns the number of recorded purges.
+    /// Returns how many sites, tags and prefixes have a recorded purge now.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         let (sites, tags) = (self.sites.len(), self.tags.len());

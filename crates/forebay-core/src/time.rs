@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The smallest timestamp.
+    /// Smallest timestamp, earlier than any other.
     pub const MIN: Self = Self(i64::MIN);
 
     /// Returns the point `millis` milliseconds after the clock's start.
@@ -20,13 +20,13 @@ impl Timestamp {
         Self(millis)
     }
 
-    /// Returns milliseconds since the clock's start.
+    /// Returns the milliseconds from the clock's start to this point.
     #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this point, or zero if `earlier` is later.
     #[inline]
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
@@ -65,7 +65,7 @@ impl WallTime {
         Self(secs)
     }
 
-    /// Returns seconds since 1970-01-01T00:00:00Z.
+    /// Returns the seconds from 1970-01-01T00:00:00Z to this date.
     #[must_use]
     pub const fn as_secs(self) -> u64 {
         self.0

@@ -23,7 +23,7 @@ pub fn read(tag: &[u8]) -> Option<u64> {
 }
 
 impl Meta {
-    /// Returns the version of an entry, if its front end set one.
+    /// Returns the version of the entry, if its front end set one instead of another validator.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         read(self.validator()?.tag.as_ref()?)

@@ -72,7 +72,9 @@ impl Why {
         Self::Elsewhere,
     ];
 
-    /// Stable code for `Cache-Status`, logs and metrics.
+    /// Returns the stable code of the reason why an answer is not a fresh hit, such as `uri-miss`.
+    /// `Cache-Status` has it as `detail` where the registered `fwd` value is coarser; metrics and logs
+    /// have it as is.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

@@ -12,9 +12,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Counters of a disk tier since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Entries that can be read now.
+    /// Number of entries that can be read now.
     pub entries: u64,
-    /// Bytes of all files now.
+    /// Total size of all files of the tier in bytes, now.
     pub bytes: u64,
     /// Lookups that found an entry.
     pub hits: u64,
@@ -26,19 +26,19 @@ pub struct Counts {
     pub refused: u64,
     /// Entries whose write failed.
     pub failed: u64,
-    /// Removals completed.
+    /// Removals of entries that have been completed.
     pub removed: u64,
-    /// Records and bodies found damaged, truncated or missing.
+    /// Records and separate body files found damaged, truncated or missing.
     pub damaged: u64,
-    /// Unreadable parts of segments, found at opening.
+    /// Parts of segment files that were unreadable when the directory was opened.
     pub holes: u64,
     /// Segments discarded because removals that concern them are lost.
     pub discarded_segments: u64,
     /// Files in the directory that do not belong to the tier. They are left unchanged.
     pub foreign: u64,
-    /// Segments evicted.
+    /// Segment files evicted to make space.
     pub evicted: u64,
-    /// Entries evicted with their segments.
+    /// Entries evicted with their segment files.
     pub evicted_entries: u64,
     /// Entries written again when their segment was evicted, because they had been hit.
     pub reinserted: u64,
@@ -88,18 +88,19 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Health of a disk tier.
+/// Health of a disk tier: its ability to read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Reads and writes succeed.
+    /// Reads and writes of the tier succeed.
     Healthy,
-    /// The disk is full; stored entries are read.
+    /// The disk is full: nothing can be written, but stored entries are read.
     Full,
-    /// The directory is read-only; stored entries are read.
+    /// The directory is read-only: nothing can be written, but stored entries are read.
     ReadOnly,
-    /// The last write failed for another reason; stored entries are read.
+    /// The last write failed for a reason other than a full disk or a read-only directory; stored
+    /// entries are read.
     Failing,
-    /// The tier has stopped; it neither reads nor writes.
+    /// The tier has stopped: it neither reads nor writes.
     Stopped,
 }
 

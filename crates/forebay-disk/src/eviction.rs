@@ -107,7 +107,9 @@ impl Log {
             self.unlink_body(name);
         }
         if self.bodies.range(RecordId::all_in(number)).next().is_some() {
-            return Err(io::Error::other("a body could not be removed"));
+            return Err(io::Error::other(
+                "a body file of the evicted segment could not be deleted",
+            ));
         }
         self.shared.dir.unlink(&self.shared.dir.segment(number))?;
         let bytes = self.sealed.remove(&number).unwrap_or(0);

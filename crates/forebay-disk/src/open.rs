@@ -54,12 +54,12 @@ pub struct Limits {
     /// Maximum total bytes of all files, plus at most one segment: a 64th of this, from 4 MiB to 64
     /// MiB (above 64 GiB: a 1,024th). At least 16 MiB.
     pub size: u64,
-    /// Maximum bytes of a body.
+    /// Maximum size of a body that is stored, in bytes.
     pub object_max: u64,
 }
 
 impl Limits {
-    /// Returns limits of `size` bytes in total, and a quarter of it per body.
+    /// Returns limits of `size` bytes for all files, and a quarter of that for one body.
     #[must_use]
     pub const fn of(size: u64) -> Self {
         Self { size, object_max: size / 4 }
@@ -73,19 +73,19 @@ impl Limits {
     }
 }
 
-/// Reason why a directory could not be opened. Nothing in it was changed.
+/// Reason why the directory of a disk tier could not be opened. Nothing in it was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The directory is open already, in this or another process.
-    #[error("{}: in use by another process", path.display())]
+    #[error("{}: the directory of the disk tier is in use by another process", path.display())]
     InUse {
         /// Path of the directory.
         path: PathBuf,
     },
     /// The directory has a newer format version.
-    #[error("{}: format {version} of a newer forebay version; use that version, or another \
-             directory", path.display())]
+    #[error("{}: the directory of the disk tier has format {version} of a newer forebay version; \
+             use that version, or another directory", path.display())]
     Newer {
         /// Path of the directory.
         path: PathBuf,
@@ -93,14 +93,14 @@ pub enum OpenError {
         version: u32,
     },
     /// The directory cannot be created, read or written.
-    #[error("{}: the directory cannot be used: {source}", path.display())]
+    #[error("{}: the directory of the disk tier cannot be used: {source}", path.display())]
     Unusable {
         /// Path of the directory.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The size is below 16 MiB.
+    /// The size limit of the tier is below 16 MiB.
     #[error("disk tier size of {size} bytes is too small: at least {SIZE_MIN} bytes")]
     TooSmall {
         /// Requested size in bytes.
@@ -111,11 +111,11 @@ pub enum OpenError {
 /// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
-    #[error("write queue is full")]
+    #[error("the write queue of the disk tier is full")]
     QueueFull,
-    #[error("read queue is full")]
+    #[error("the read queue of the disk tier is full")]
     TooManyReads,
-    #[error("writes are paused after a failed write")]
+    #[error("writes to the disk tier are paused after a failed write")]
     WriteFailed,
     #[error("the disk tier has stopped")]
     Stopped,
@@ -191,7 +191,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns the counters.
+    /// Returns totals since the tier was opened (reads, writes, rejected records, evictions, errors),
+    /// and how many entries can be read and how many bytes all its files have now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.read(self.shared.index.entries())
@@ -210,12 +211,13 @@ impl Disk {
         self.shared.widened.subscribe()
     }
 
-    /// Waits until all entries of earlier sessions are loaded.
+    /// Waits until all entries of earlier processes can be found.
     pub async fn loaded(&self) {
         self.reached(Stage::Loaded).await;
     }
 
-    /// Writes all accepted entries and releases the directory. Later operations are refused.
+    /// Writes all accepted entries and releases the directory. Later operations on the tier are
+    /// refused.
     pub async fn close(&self) {
         self.shared.queue.close();
         self.reached(Stage::Closed).await;

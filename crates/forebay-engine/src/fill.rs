@@ -283,10 +283,15 @@ impl<L: Load> Permitted<L> {
         let Self { leading, permission, prior, stale, family } = self;
         let engine = leading.engine.clone();
         let prior = stale.as_ref().map(|stale| stale.entry.clone()).or(prior);
-        let key = leading.flight().key().borrowed();
-        let admitted = engine.memory.in_flight().admit_load(key, &*engine.observer).await;
+        let has_arrived = leading.load.has_arrived();
+        let admitted = if has_arrived {
+            None
+        } else {
+            let key = leading.flight().key().borrowed();
+            engine.memory.in_flight().admit_load(key, &*engine.observer).await
+        };
         let mut fill = Fill::new(leading, permission, family);
-        if admitted.is_none() {
+        if admitted.is_none() && !has_arrived {
             fill.leading.keep_stale(stale.as_ref());
             let error = LoadError::Overloaded("no memory for another body in transfer");
             fill.leading.fail(error, Duration::ZERO);

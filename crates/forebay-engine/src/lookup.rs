@@ -167,6 +167,17 @@ impl Engine {
         self.judged(lookup, entry, now)
     }
 
+    /// Returns the entry of a plain hit: one that is fresh for a demand without conditions. Returns
+    /// `None` for every other request, which [`lookup`](Self::lookup) decides. It never starts an
+    /// early refresh, and makes no random choice.
+    #[must_use]
+    pub fn hit(&self, lookup: &Lookup<'_>) -> Option<Outcome> {
+        let Found::Entry(entry) = self.memory.find(lookup.key, lookup.select) else { return None };
+        let is_plain =
+            lookup.demand.is_plain() && entry.is_plain(self.clock.now(), self.log.trusted());
+        is_plain.then_some(Outcome { entry, source: Source::Hit, why: None })
+    }
+
     /// Reads a fresh entry that satisfies every plain demand, as nearly every hit finds: `read` runs
     /// while the store is locked, so that not even the entry's reference count changes. It must be
     /// quick, and must not call a cache. `None` if there is no such entry; then call

@@ -74,26 +74,3 @@ fn field(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
 fn beside(line: &[u8]) -> Option<(&str, &str)> {
     from_utf8(line).ok()?.strip_prefix(':')?.split_once(' ')
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_line_separates_request_and_response() {
-        let (request, answer) =
-            Block::pair(b"range: bytes=0-\n:length 7\n\netag: \"a\"\n:status 404");
-        assert_eq!(request.headers["range"], "bytes=0-");
-        assert_eq!(request.number("length"), Some(7));
-        assert_eq!(answer.headers["etag"], "\"a\"");
-        assert_eq!((answer.status(), request.status()), (StatusCode::NOT_FOUND, StatusCode::OK));
-    }
-
-    #[test]
-    fn lines_that_a_parser_would_refuse_are_omitted() {
-        let (request, answer) = Block::pair(b"a b: c\nx: \x01\nx:  y \n\xff: z\n:length x");
-        assert_eq!(request.headers, one("x", b"y").unwrap());
-        assert_eq!(request.number("length"), None);
-        assert!(answer.headers.is_empty());
-    }
-}

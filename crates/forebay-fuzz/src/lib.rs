@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`mod@run`] | one run: samples first, then mutations until the time is over |
 //! | [`mutate`] | mutations of a sample |
-//! | [`dice`] | seeded random generator |
 //! | [`sample`] | corpus files: bytes escaped as text that a reviewer can read |
 //! | `caught` | panics of checks as text |
 //! | `block` | parser of inputs that consist of header fields |
@@ -18,11 +17,9 @@
 
 mod block;
 mod caught;
-pub mod dice;
 pub mod mutate;
 pub mod run;
 pub mod sample;
 pub mod targets;
 
 pub use run::{Found, Outcome, Plan, Report, Target, run};
-pub use targets::TARGETS;

@@ -1,9 +1,9 @@
-//! Mutations of a sample: flipped bytes, removed, repeated and exchanged pieces, and inserted words
-//! that the parser under test knows.
+//! Mutations of a sample: flipped bytes, removed, repeated and exchanged pieces, and words of other
+//! samples.
 
 use std::ops::Range;
 
-use crate::dice::Dice;
+use fastrand::Rng;
 
 /// Maximum length of an ordinary input in bytes. Parsers reach all branches within a few lines, and
 /// short inputs allow more rounds.
@@ -21,48 +21,22 @@ const PIECE_MAX: usize = 48;
 /// Maximum length of the piece that a stretched input repeats.
 const PATTERN_MAX: usize = 16;
 
+/// Maximum number of words that one change inserts.
+const WORDS_MAX: usize = 4;
+
 /// Bytes with a meaning in common grammars.
 const BYTES: &[u8] = b"\0\t\n\r !\"#%&'()*+,-./09:;<=>?@AZ[\\]_az{|}~\x7f\x80\xff";
 
 /// Numbers at the limits of common integer types.
-const NUMBERS: &[&str] = &[
-    "0",
-    "1",
-    "-1",
-    "00",
-    "31",
-    "60",
-    "99",
-    "100",
-    "255",
-    "256",
-    "65535",
-    "65536",
-    "2147483647",
-    "2147483648",
-    "4294967295",
-    "4294967296",
-    "9223372036854775807",
-    "9223372036854775808",
-    "18446744073709551615",
-    "18446744073709551616",
-    "99999999999999999999999999",
-];
-
-/// Material for mutations.
-#[derive(Clone, Copy, Debug)]
-pub struct Stock<'a> {
-    /// Inputs to start from, and to take pieces from.
-    pub pool: &'a [Vec<u8>],
-    /// Words that the target knows.
-    pub words: &'a [&'a str],
-}
+const NUMBERS: &str = "0 1 -1 00 31 60 99 100 255 256 65535 65536 2147483647 2147483648 \
+                       4294967295 4294967296 9223372036854775807 9223372036854775808 \
+                       18446744073709551615 18446744073709551616 99999999999999999999999999";
 
 /// Input of at most [`LENGTH_MAX`] bytes, mutated from the pool.
-pub fn mutate(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
-    let mut input = dice.pick(stock.pool).cloned().unwrap_or_default();
-    for _ in 0..=dice.below(CHANGES_MAX) {
-        change(&mut input, stock, dice);
+pub fn mutate(pool: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
+    let mut input = picked(pool, random).to_vec();
+    for _ in 0..=random.usize(..CHANGES_MAX) {
+        change(&mut input, pool, random);
     }
     input.truncate(LENGTH_MAX);
     input
@@ -70,74 +44,72 @@ pub fn mutate(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
 
 /// Input of about [`STRETCHED`] bytes: one piece repeated between the two ends of an input. It
 /// reveals parsers that take more than linear time.
-pub fn stretch(stock: Stock<'_>, dice: &mut Dice) -> Vec<u8> {
-    let input = mutate(stock, dice);
-    let place = dice.below(input.len() + 1);
-    let (start, end) = input.split_at(place);
-    let pattern = match dice.below(2) {
-        0 => dice.pick(stock.words).map_or(&b"\""[..], |word| word.as_bytes()),
-        _ => &end[..end.len().min(1 + dice.below(PATTERN_MAX))],
+pub fn stretch(pool: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
+    let input = mutate(pool, random);
+    let (start, end) = input.split_at(random.usize(..=input.len()));
+    let mut pattern = match random.bool() {
+        true => words(picked(pool, random), random),
+        false => end[..end.len().min(random.usize(1..=PATTERN_MAX))].to_vec(),
     };
-    let pattern = if pattern.is_empty() { b"," } else { pattern };
+    if pattern.is_empty() {
+        pattern.push(b'"');
+    }
     let missing = STRETCHED.saturating_sub(input.len());
     [start, &pattern.repeat(missing / pattern.len()), end].concat()
 }
 
-fn change(input: &mut Vec<u8>, stock: Stock<'_>, dice: &mut Dice) {
-    let piece = piece_of(input, dice);
-    match dice.below(9) {
-        0 => flip(input, dice),
-        1 => input.insert(piece.start, dice.pick(BYTES).copied().unwrap_or_default()),
-        2 => replace(input, piece, &[]),
-        3 => {
-            let doubled = input[piece.clone()].to_vec();
-            replace(input, piece.end..piece.end, &doubled);
-        }
-        4 => {
-            let word = dice.pick(stock.words).copied().unwrap_or_default();
-            let place = if dice.below(2) == 0 { piece.start..piece.start } else { piece };
-            replace(input, place, word.as_bytes());
-        }
-        5 => {
-            let number = dice.pick(NUMBERS).copied().unwrap_or_default();
-            let place = number_behind(input, piece.start).unwrap_or(piece.start..piece.start);
-            replace(input, place, number.as_bytes());
-        }
-        6 => splice(input, stock.pool, dice),
-        7 => {
-            let other = dice.pick(stock.pool).map_or(&[][..], Vec::as_slice);
-            let taken = piece_of(other, dice);
-            replace(input, piece.start..piece.start, &other[taken]);
-        }
-        _ => {
-            let place = dice.below(input.len());
-            if let (Some(byte), Some(new)) = (input.get_mut(place), dice.pick(BYTES)) {
-                *byte = *new;
-            }
-        }
+/// Copy of a written value with one byte less or more, a flipped bit, or without its end.
+pub(crate) fn damage(value: &[u8], random: &mut Rng) -> Vec<u8> {
+    let mut damaged = value.to_vec();
+    let place = random.usize(..value.len());
+    match random.u8(..3) {
+        0 => damaged.truncate(place),
+        1 => damaged.insert(place, 0),
+        _ => damaged[place] ^= 1 << random.u8(..8),
     }
+    damaged
 }
 
-fn flip(input: &mut [u8], dice: &mut Dice) {
-    let place = dice.below(input.len());
-    let bit = 1 << dice.below(8);
-    if let Some(byte) = input.get_mut(place) {
-        *byte ^= bit;
-    }
+fn change(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Rng) {
+    let (piece, other) = (piece_of(input, random), picked(pool, random));
+    let here = piece.start..piece.start;
+    let byte = piece.start..(piece.start + 1).min(input.len());
+    let (place, with) = match random.u8(..9) {
+        0 => {
+            let bit = 1 << random.u8(..8);
+            (byte.clone(), input[byte].iter().map(|byte| byte ^ bit).collect())
+        }
+        1 => (here, random.choice(BYTES).copied().into_iter().collect()),
+        2 => (byte, random.choice(BYTES).copied().into_iter().collect()),
+        3 => (piece, Vec::new()),
+        4 => (here, input[piece].to_vec()),
+        5 => (if random.bool() { here } else { piece }, words(other, random)),
+        6 => {
+            let number = random.choice(NUMBERS.split(' ').collect::<Vec<_>>()).unwrap_or_default();
+            (number_behind(input, piece.start).unwrap_or(here), number.into())
+        }
+        7 => (here, other[piece_of(other, random)].to_vec()),
+        _ => (piece.start..input.len(), other[random.usize(..=other.len())..].to_vec()),
+    };
+    input.splice(place, with);
 }
 
-/// Joins the beginning of one input and the end of another.
-fn splice(input: &mut Vec<u8>, pool: &[Vec<u8>], dice: &mut Dice) {
-    let Some(other) = dice.pick(pool) else { return };
-    let (keep, from) = (dice.below(input.len() + 1), dice.below(other.len() + 1));
-    input.truncate(keep);
-    input.extend_from_slice(&other[from..]);
+fn picked<'a>(pool: &'a [Vec<u8>], random: &mut Rng) -> &'a [u8] {
+    random.choice(pool).map_or(&[], Vec::as_slice)
 }
 
-fn piece_of(input: &[u8], dice: &mut Dice) -> Range<usize> {
-    let start = dice.below(input.len() + 1);
-    let end = start + dice.below(PIECE_MAX.min(input.len() - start) + 1);
-    start..end
+/// Some words of an input that follow each other. A word consists of letters, digits and dashes, or
+/// of other bytes only.
+fn words(input: &[u8], random: &mut Rng) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let words: Vec<&[u8]> = input.chunk_by(|one, next| is_plain(one) == is_plain(next)).collect();
+    let rest = &words[random.usize(..words.len().max(1)).min(words.len())..];
+    rest[..rest.len().min(random.usize(1..=WORDS_MAX))].concat()
+}
+
+fn piece_of(input: &[u8], random: &mut Rng) -> Range<usize> {
+    let start = random.usize(..=input.len());
+    start..start + random.usize(..=PIECE_MAX.min(input.len() - start))
 }
 
 /// First digits at or after `place`.
@@ -146,54 +118,4 @@ fn number_behind(input: &[u8], place: usize) -> Option<Range<usize>> {
     let start = place + rest.iter().position(u8::is_ascii_digit)?;
     let length = input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     Some(start..start + length)
-}
-
-fn replace(input: &mut Vec<u8>, place: Range<usize>, with: &[u8]) {
-    input.splice(place, with.iter().copied());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stock(pool: &[Vec<u8>]) -> Stock<'_> {
-        Stock { pool, words: &["max-age", "="] }
-    }
-
-    #[test]
-    fn mutations_stay_within_their_length_for_empty_and_full_inputs() {
-        for pool in [vec![], vec![vec![]], vec![vec![b'1'; LENGTH_MAX]], vec![vec![b'x'], vec![]]] {
-            let mut dice = Dice::new(3);
-            for _ in 0..2000 {
-                assert!(mutate(stock(&pool), &mut dice).len() <= LENGTH_MAX);
-            }
-            for _ in 0..20 {
-                let length = stretch(stock(&pool), &mut dice).len();
-                assert!((STRETCHED - LENGTH_MAX..=STRETCHED).contains(&length), "{length}");
-            }
-        }
-    }
-
-    #[test]
-    fn mutations_differ_and_are_reproducible() {
-        let pool = [b"cache-control: max-age=60".to_vec()];
-        let made = |seed| {
-            let mut dice = Dice::new(seed);
-            (0..100).map(|_| mutate(stock(&pool), &mut dice)).collect::<Vec<_>>()
-        };
-        assert_eq!(made(1), made(1));
-        let mut different = made(1);
-        different.sort();
-        different.dedup();
-        assert!(different.len() > 90, "{}", different.len());
-    }
-
-    #[test]
-    fn a_number_is_found_and_replaced_as_a_whole() {
-        let mut input = b"a=1234;".to_vec();
-        let place = number_behind(&input, 0).unwrap();
-        replace(&mut input, place, b"9");
-        assert_eq!(input, b"a=9;");
-        assert_eq!(number_behind(&input, 3), None);
-    }
 }

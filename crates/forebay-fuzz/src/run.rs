@@ -5,9 +5,10 @@ use std::fmt;
 use std::hash::{BuildHasher as _, DefaultHasher, Hash, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use crate::caught::caught;
-use crate::dice::Dice;
-use crate::mutate::{Stock, mutate, stretch};
+use crate::mutate::{mutate, stretch};
 use crate::sample::escape;
 
 #[cfg(test)]
@@ -39,12 +40,8 @@ const SHRINK_TRIES_MAX: usize = 400;
 /// Code under test, and the properties that it must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Name of the target, of its corpus directory and of its test.
-    pub name: &'static str,
     /// Check of one input; panics if a property does not hold.
     pub check: fn(&[u8]) -> Outcome,
-    /// Words that lead to further branches.
-    pub words: &'static [&'static str],
     /// Minimum number of different outcomes of the samples. A check that examines nothing would
     /// have one.
     pub outcomes_min: usize,
@@ -142,10 +139,10 @@ pub fn run(target: &Target, samples: &[Vec<u8>], plan: Plan) -> Result<Report, F
         hunt.feed(sample.clone(), None)?;
     }
     let outcomes_of_samples = hunt.seen.len();
-    let mut dice = Dice::new(plan.seed);
+    let mut random = Rng::with_seed(plan.seed);
     let mut rounds = 0;
     while started.elapsed() < plan.budget {
-        hunt.round(&mut dice, rounds)?;
+        hunt.round(&mut random, rounds)?;
         rounds += 1;
     }
     let outcomes = hunt.seen.len();
@@ -160,14 +157,11 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    fn round(&mut self, dice: &mut Dice, round: u64) -> Result<(), Found> {
-        let stock = Stock { pool: &self.pool, words: self.target.words };
+    fn round(&mut self, random: &mut Rng, round: u64) -> Result<(), Found> {
         if round % STRETCH_EVERY == STRETCH_EVERY - 1 {
-            let input = stretch(stock, dice);
-            return self.time(input, round);
+            return self.time(stretch(&self.pool, random), round);
         }
-        let input = mutate(stock, dice);
-        self.feed(input, Some(round))
+        self.feed(mutate(&self.pool, random), Some(round))
     }
 
     fn feed(&mut self, input: Vec<u8>, round: Option<u64>) -> Result<(), Found> {

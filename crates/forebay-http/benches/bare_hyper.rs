@@ -2,8 +2,7 @@
 //!
 //! One thread, no cache, no lookup: `/1k` and `/1m` are answered from two shared byte strings
 //! with the seven response fields of a cache hit (`Date` and `Content-Length` are hyper's own).
-//! It runs until it is killed. Start it with
-//! `cargo run --profile dist -p forebay-http --example bare_hyper`.
+//! It runs until it is killed.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::convert::Infallible;
@@ -19,13 +18,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-/// Response bodies; clones share the bytes.
-#[derive(Clone)]
-struct Bodies {
-    small: Bytes,
-    large: Bytes,
-}
-
 fn main() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     LocalSet::new().block_on(&runtime, accept())
@@ -33,11 +25,9 @@ fn main() -> io::Result<()> {
 
 async fn accept() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    println!("bare hyper ready: http://{}", listener.local_addr()?);
-    let bodies = Bodies {
-        small: Bytes::from(vec![b'x'; 1024]),
-        large: Bytes::from(vec![b'x'; 1024 * 1024]),
-    };
+    // The form that the launcher of the test kit reads.
+    println!("forebay ready: http://{}", listener.local_addr()?);
+    let bodies = [1 << 10, 1 << 20].map(|size| Bytes::from(vec![b'x'; size]));
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -45,7 +35,7 @@ async fn accept() -> io::Result<()> {
     }
 }
 
-async fn serve(stream: TcpStream, bodies: Bodies) {
+async fn serve(stream: TcpStream, bodies: [Bytes; 2]) {
     let service = service_fn(|request| {
         let response = answer(&request, &bodies);
         async move { Ok::<_, Infallible>(response) }
@@ -56,10 +46,10 @@ async fn serve(stream: TcpStream, bodies: Bodies) {
     }
 }
 
-fn answer(request: &Request<Incoming>, bodies: &Bodies) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, [small, large]: &[Bytes; 2]) -> Response<Full<Bytes>> {
     let (status, body) = match request.uri().path() {
-        "/1k" => (StatusCode::OK, bodies.small.clone()),
-        "/1m" => (StatusCode::OK, bodies.large.clone()),
+        "/1k" => (StatusCode::OK, small.clone()),
+        "/1m" => (StatusCode::OK, large.clone()),
         _ => (StatusCode::NOT_FOUND, Bytes::new()),
     };
     let mut response = Response::new(Full::new(body));

@@ -1,9 +1,9 @@
 //! Client connections.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::Body as _;
@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+use crate::direct::DirectHits;
+use crate::edge::peer::{ConnectionInfo, Peer};
 use crate::failure::{Failure, Page, RequestId, respond};
 use crate::request_guard::{
     ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
@@ -24,7 +26,7 @@ use crate::response_body::ResponseBody;
 use crate::service::Service;
 use crate::tunnel::{Tunnel, TunnelEnd};
 
-/// Settings and state shared by all connections of a listener.
+/// Settings and state shared by all client connections of a listener.
 #[derive(Clone)]
 pub struct Connections {
     /// Service that answers the requests.
@@ -33,23 +35,34 @@ pub struct Connections {
     pub timeouts: ClientTimeouts,
     /// Counters of rejections and timeouts.
     pub counters: Arc<GuardCounters>,
-    /// Becomes `true` when the connections must end.
+    /// Flag that becomes `true` when the connections must end.
     pub stop: watch::Receiver<bool>,
 }
 
 impl Connections {
-    /// Serves a connection until the client disconnects, is rejected, or `stop` becomes `true` and
-    /// the current request is answered. If the connection became a tunnel, it continues until the
-    /// tunnel ends or this future is dropped.
-    pub async fn serve<S>(mut self, stream: S, peer: SocketAddr)
+    /// Serves a client connection until the client disconnects, is rejected, or `stop` becomes
+    /// `true` and the current request is answered. If the connection became a tunnel, it continues
+    /// until the tunnel ends or this future is dropped.
+    pub async fn serve<S>(self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let pending = PendingUpgrade::default();
+        self.serve_http1(stream, Bytes::new(), info).await;
+    }
+
+    /// Serves an HTTP/1 connection. `received` are bytes that were read already.
+    pub(crate) async fn serve_http1<S>(mut self, stream: S, received: Bytes, info: ConnectionInfo)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (peer, pending) = (info.peer, PendingUpgrade::default());
         {
             // Created in place: otherwise the future would reserve space for each move.
-            let guarded = Guarded::new(stream, self.timeouts, self.counters.clone());
-            let mut connection = self.http(guarded, peer, &pending);
+            let direct_hits = DirectHits::new(self.service.clone(), info.clone());
+            let mut guarded = Guarded::new(stream, self.timeouts, self.counters.clone())
+                .with_responder(direct_hits);
+            guarded.hold(received);
+            let mut connection = self.http(guarded, info, &pending);
             if let Err(error) = drive(&mut connection, &mut self.stop).await {
                 // A client that disconnects is not an error of forebay.
                 tracing::debug!(%peer, %error, "client connection ended with an error");
@@ -60,15 +73,16 @@ impl Connections {
         }
     }
 
-    /// ClientService a connection above the maximum number with 503 and closes it, without reading its
-    /// request. The client timeouts bound the duration; the caller bounds how many such connections
-    /// exist.
-    pub async fn reject<S>(mut self, stream: S, peer: SocketAddr)
+    /// Answers a client connection above the maximum number with 503 and closes it, without reading
+    /// its request. The client timeouts bound the duration; the caller bounds how many such
+    /// connections exist.
+    pub async fn reject<S>(mut self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let guarded = Guarded::rejecting(stream, self.timeouts, self.counters.clone());
-        let mut connection = self.http(guarded, peer, &PendingUpgrade::default());
+        let peer = info.peer;
+        let mut connection = self.http(guarded, info, &PendingUpgrade::default());
         if let Err(error) = drive(&mut connection, &mut self.stop).await {
             tracing::debug!(%peer, %error, "rejected client connection ended with an error");
         }
@@ -77,7 +91,7 @@ impl Connections {
     fn http<S>(
         &self,
         guarded: Guarded<S>,
-        peer: SocketAddr,
+        info: ConnectionInfo,
         pending: &PendingUpgrade,
     ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl ClientService + use<S>>
     where
@@ -85,19 +99,19 @@ impl Connections {
     {
         let exchanges = guarded.exchanges();
         let (service, counters) = (self.service.clone(), self.counters.clone());
-        let pending = pending.clone();
+        let (pending, info) = (pending.clone(), Arc::new(info));
         let answer = service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
             let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
-            let service = service.clone();
+            let (service, info) = (service.clone(), info.clone());
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let http_1_0 =
                 (request.version() < Version::HTTP_11).then(|| asks_keep_alive(&request));
             let asked = upgrade.map(|upgrade| (upgrade, pending.clone()));
             async move {
                 let mut response = match rejection {
-                    None => service.handle_during(request, peer.ip(), Some(&exchange)).await,
-                    Some((why, number)) => respond_to_rejected(why, number, &service, peer.ip()),
+                    None => service.handle_during(request, &info, Some(&exchange)).await,
+                    Some((why, number)) => respond_to_rejected(why, number, &service, &info),
                 };
                 if let Some(stays) = http_1_0 {
                     close_unless_persistent(stays, &mut response);
@@ -225,7 +239,7 @@ impl PendingUpgrade {
     }
 }
 
-/// WaitingRequest until the flag becomes `true` or its sender is dropped.
+/// Waits until the stop flag becomes `true` or its sender is dropped.
 pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -235,21 +249,23 @@ pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
 const REJECTED_ID: u64 = 1 << 63;
 
 /// Builds the response to a rejected request.
-fn respond_to_rejected(
+pub(crate) fn respond_to_rejected(
     why: Rejection,
     number: u64,
     service: &Service,
-    peer: IpAddr,
+    info: &ConnectionInfo,
 ) -> Response<ResponseBody> {
     let failure = Failure::from(why);
     let begun = service.engine().clock().wall().as_secs() << 24;
     let request = RequestId(REJECTED_ID | begun.wrapping_add(number));
-    tracing::debug!(%request, code = failure.code(), "{failure}");
-    // The client's fields are invalid or missing.
+    // Fields of an invalid head do not count.
     let no_headers = HeaderMap::new();
+    let peer: Peer = service.peer(info, &no_headers);
+    let client = &peer.client;
+    tracing::debug!(%client, %request, code = failure.code(), "client request rejected: {failure}");
     let page = Page { request_headers: &no_headers, request, why: None, expose: false };
     let response = respond(&failure, page);
     service.metrics().count_rejected(response.status());
-    service.log_refusal(&response, peer);
+    service.log_refusal(&response, &peer);
     response
 }

@@ -19,10 +19,10 @@ use crate::response_body::ResponseBody;
 use ranged::Prepared;
 pub(crate) use ranged::length as announced;
 
-/// Method and fields of the request that is answered.
+/// Method and header fields of the request that is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
-    /// GET or HEAD.
+    /// Method of the request: GET or HEAD.
     pub method: &'a Method,
     /// Header fields of the request.
     pub headers: &'a HeaderMap,
@@ -37,16 +37,17 @@ pub fn deliver(
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
+    let stored = answer.status;
     let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
     let Prepared { status, mut headers, body } = if has_it {
         not_modified(validate::not_modified_fields(&answer.headers))
     } else {
-        respond(request, &answer, entry)
+        respond(request, answer, entry)
     };
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
     }
-    cache_status(obtained, answer.status, now).append_to(&mut headers);
+    cache_status(obtained, stored, now).append_to(&mut headers);
     Some(response(status, headers, body))
 }
 
@@ -60,20 +61,21 @@ pub(crate) fn deliver_loaded(
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
     let answer = Answer::of(entry)?;
+    let stored = answer.status;
     let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
     let is_passed = obtained.source == Source::Passed;
     let Prepared { status, mut headers, body } =
         if is_passed && details.judged_by_origin.get().is_some() {
             // The origin has already evaluated the client's conditions.
-            respond(request, &answer, entry)
+            respond(request, answer, entry)
         } else if !has_it() {
-            respond(request, &answer, entry)
+            respond(request, answer, entry)
         } else if is_passed {
             not_modified(validate::private_not_modified_fields(&answer.headers))
         } else {
             not_modified(validate::not_modified_fields(&answer.headers))
         };
-    finish(answer.status, &mut headers, obtained, details, now);
+    finish(stored, &mut headers, obtained, details, now);
     Some(response(status, headers, body))
 }
 
@@ -85,7 +87,7 @@ pub(crate) fn deliver_as_it_is(
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
-    let answer = Answer::of(entry)?.into_owned();
+    let answer = Answer::of(entry)?;
     let mut headers = answer.headers;
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
@@ -151,15 +153,15 @@ fn not_modified(headers: HeaderMap) -> Prepared {
 }
 
 /// Creates the response for a client without a current copy.
-fn respond(request: RequestHead<'_>, answer: &Answer, entry: &Entry) -> Prepared {
-    if let Some(ranged) = ranged::ranged(request, answer, entry) {
+fn respond(request: RequestHead<'_>, answer: Answer, entry: &Entry) -> Prepared {
+    if let Some(ranged) = ranged::ranged(request, &answer, entry) {
         return ranged;
     }
     let body = match entry.body.bytes() {
         Some(whole) => ResponseBody::whole(whole.clone()),
         None => ResponseBody::reader(entry.body.reader()),
     };
-    Prepared { status: answer.status, headers: answer.headers.clone(), body }
+    Prepared { status: answer.status, headers: answer.headers, body }
 }
 
 /// RFC 9111 section 5.1: `Age` marks a response that the origin did not generate for this request.

@@ -38,6 +38,10 @@ pub(crate) enum Failure {
     MethodNotAllowed,
     /// No site matches the host and path.
     NoSite,
+    /// The client may not use the site.
+    AccessDenied,
+    /// The listener does not serve the site of the request (RFC 9110 section 15.5.20).
+    Misdirected,
     /// The request passed through this cache too often (RFC 9110 section 7.6.3).
     Loop,
     /// The load from the origin or a tier failed.
@@ -63,6 +67,8 @@ impl Failure {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
+            Self::AccessDenied => StatusCode::FORBIDDEN,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Load(LoadError::RecentlyFailed(cause)) => {
                 Self::Load(LoadError::clone(cause)).status()
@@ -94,6 +100,8 @@ impl Failure {
             Self::ClientGone => "client-gone",
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
+            Self::AccessDenied => "access-denied",
+            Self::Misdirected => "misdirected",
             Self::Loop => "loop",
             Self::Load(error) | Self::MustRevalidate(error) => error.code(),
             Self::Unreadable => "unreadable-entry",
@@ -130,6 +138,8 @@ impl Failure {
             Self::ClientGone => "The connection ended before the end of the request body.",
             Self::MethodNotAllowed => "This method is not supported. See the Allow header.",
             Self::NoSite => "No site is configured for this host and path.",
+            Self::AccessDenied => "This client may not use this site.",
+            Self::Misdirected => "This listener does not serve the requested host.",
             Self::Loop => {
                 "The request passed through this cache too many times: its origin forwards to the cache."
             }
@@ -196,13 +206,16 @@ const fn sentence_of(why: FramingError) -> &'static str {
     const { assert!(FIELDS_MAX == 100 && BODY_MAX == 64 << 30) };
     match why {
         FramingError::RequestLine => "The request line is malformed.",
-        FramingError::LineEnding => "A line does not end with CR LF.",
+        FramingError::LineEnding => "A line of the request does not end with CR LF.",
         FramingError::Nul => "The request contains a NUL byte.",
         FramingError::Fold => "A header field is folded over several lines.",
         FramingError::FieldName => "The name of a header field is invalid.",
-        FramingError::FieldValue => "The value of a header field contains a control character.",
+        FramingError::FieldValue => "A field value of the request contains a control character.",
         FramingError::Host => "The request must have exactly one valid Host header.",
-        FramingError::ContentLength => "Content-Length is invalid or repeated.",
+        FramingError::ContentLength => {
+            "The Content-Length of the request is repeated, a list, not a decimal number, or too \
+             large."
+        }
         FramingError::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
         FramingError::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
         FramingError::Chunk => "A chunk of the request body is malformed.",
@@ -382,6 +395,8 @@ mod tests {
             (Failure::TargetTooLong, 414),
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),
+            (Failure::AccessDenied, 403),
+            (Failure::Misdirected, 421),
         ];
         for (failure, status) in rows {
             assert_eq!(failure.status().as_u16(), status, "{failure}");

@@ -116,8 +116,9 @@ async fn store(
     let obtained = wanting.load(engine, &ask, load.clone()).await?;
     let obtained = Outcome { why: Some(Why::Method), ..obtained };
     let now = engine.clock().now();
-    deliver_as_it_is(&obtained, load.own(), now)
-        .ok_or_else(|| LoadError::origin("the head of the loaded response is invalid"))
+    deliver_as_it_is(&obtained, load.own(), now).ok_or_else(|| {
+        LoadError::origin("status and fields of the loaded response cannot be decoded")
+    })
 }
 
 /// Boxes a request body for the origin client.

@@ -1,53 +1,64 @@
 //! Status and header fields of a stored response.
 //!
-//! An entry keeps them as bytes for the tiers, and decoded for hits. The bytes are the status (2
-//! bytes), then for each field the name (length in 2 bytes) and the value (length in 4 bytes), all
-//! little-endian.
+//! An entry keeps them as the bytes of an HTTP/1.1 head, without the empty line at its end: the
+//! status line, then one line for each field, names in lower case. A hit is answered with these
+//! bytes; lower tiers store them. [`FRONT`] names the fields that come first, so that a hit finds
+//! them without reading all lines.
 
-use std::sync::Arc;
-
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use forebay_engine::{Entry, Head};
+use forebay_semantics::FieldLines;
+use http::header::{AGE, CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// Estimated size in bytes of one field in a header map, beside name and value.
-const FIELD_OVERHEAD: usize = 104;
-
-/// Number of fields added to each response: `Age` and `Cache-Status`. A clone of the map has
-/// capacity for them and is not rehashed.
+/// Number of fields added to each response: `Age` and `Cache-Status`. A decoded map has capacity for
+/// them and is not rehashed.
 const ADDED_FIELDS: usize = 2;
+
+/// Fields that are written first, in this order.
+const FRONT: [HeaderName; 3] = [AGE, CONTENT_LENGTH, DATE];
+
+/// Start of each stored head. The status code follows.
+const VERSION: &[u8] = b"HTTP/1.1 ";
+
+/// Number of bytes in a field line beside name and value: `: ` and the line ending.
+const SEPARATORS: usize = 4;
+
+/// Length of a status code in bytes.
+const CODE: usize = 3;
 
 /// Status and header fields of a stored response, decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Status code.
+    /// Status code of the stored response.
     pub status: StatusCode,
-    /// End-to-end fields.
+    /// End-to-end header fields of the stored response.
     pub headers: HeaderMap,
 }
 
 impl Answer {
-    /// Encodes the head of an entry, with the decoded form attached. Its values are slices of the
-    /// encoded bytes: those of `self` are slices of a connection's read buffer, which the entry
-    /// would keep alive without accounting for it.
+    /// Encodes the head of an entry.
     #[must_use]
     pub fn into_head(self) -> Head {
-        let bytes = self.encode();
-        let own = Self::decode(bytes.clone()).unwrap_or(self);
-        let size = bytes.len() + own.headers.len() * FIELD_OVERHEAD;
-        Head::new(bytes).with_view(Arc::new(own), size)
+        Head::new(self.encode())
     }
 
     fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(256);
-        bytes.put_u16_le(self.status.as_u16());
-        for (name, value) in &self.headers {
-            // The limits of a parsed head are far below these lengths.
-            let name = name.as_str().as_bytes();
-            bytes.put_u16_le(u16::try_from(name.len()).unwrap_or(0));
-            bytes.put_slice(name);
-            bytes.put_u32_le(u32::try_from(value.len()).unwrap_or(0));
+        let mut bytes = BytesMut::with_capacity(512);
+        bytes.put_slice(VERSION);
+        bytes.put_slice(self.status.as_str().as_bytes());
+        bytes.put_u8(b' ');
+        bytes.put_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
+        bytes.put_slice(b"\r\n");
+        let front = FRONT.iter().flat_map(|name| {
+            self.headers.get_all(name).into_iter().map(move |value| (name, value))
+        });
+        let others = self.headers.iter().filter(|(name, _)| !FRONT.contains(name));
+        for (name, value) in front.chain(others) {
+            bytes.put_slice(name.as_str().as_bytes());
+            bytes.put_slice(b": ");
             bytes.put_slice(value.as_bytes());
+            bytes.put_slice(b"\r\n");
         }
         // An exact allocation, because spare capacity would not be accounted for.
         Bytes::from(Vec::from(bytes).into_boxed_slice())
@@ -55,33 +66,111 @@ impl Answer {
 
     /// Decodes a head; `None` if it is invalid, which other writers of a shared tier may cause.
     #[must_use]
-    pub fn decode(mut bytes: Bytes) -> Option<Self> {
-        let status = StatusCode::from_u16(bytes.try_get_u16_le().ok()?).ok()?;
-        let mut headers = HeaderMap::new();
-        while bytes.has_remaining() {
-            let length = usize::from(bytes.try_get_u16_le().ok()?);
-            let name = take(&mut bytes, length)?;
-            let length = usize::try_from(bytes.try_get_u32_le().ok()?).ok()?;
-            let value = take(&mut bytes, length)?;
-            let name = HeaderName::from_bytes(&name).ok()?;
-            headers.try_append(name, HeaderValue::from_maybe_shared(value).ok()?).ok()?;
+    pub fn decode(bytes: Bytes) -> Option<Self> {
+        let head = StoredHead::parse(&bytes)?;
+        let mut headers = HeaderMap::with_capacity(head.lines().count() + ADDED_FIELDS);
+        for (name, value) in head.lines() {
+            let name = HeaderName::from_bytes(name).ok()?;
+            let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value)).ok()?;
+            headers.try_append(name, value).ok()?;
         }
-        headers.try_reserve(ADDED_FIELDS).ok()?;
-        Some(Self { status, headers })
+        let read: usize =
+            head.lines().map(|(name, value)| name.len() + value.len() + SEPARATORS).sum();
+        (read == head.fields.len()).then_some(Self { status: head.status, headers })
     }
 
-    /// Returns the decoded head of an entry, or decodes it; `None` if it is invalid.
+    /// Decodes the head of an entry; `None` if it is invalid.
     #[must_use]
-    pub fn of(entry: &Entry) -> Option<std::borrow::Cow<'_, Self>> {
-        if let Some(ready) = entry.head.view::<Self>() {
-            return Some(std::borrow::Cow::Borrowed(ready));
-        }
-        Self::decode(entry.head.bytes()?.clone()).map(std::borrow::Cow::Owned)
+    pub fn of(entry: &Entry) -> Option<Self> {
+        Self::decode(entry.head.bytes()?.clone())
     }
 }
 
-fn take(bytes: &mut Bytes, length: usize) -> Option<Bytes> {
-    (length <= bytes.remaining()).then(|| bytes.split_to(length))
+/// Stored head as bytes. The fields are not checked until they are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredHead<'a> {
+    /// Status code.
+    pub(crate) status: StatusCode,
+    /// Status line with its line ending.
+    pub(crate) status_line: &'a [u8],
+    /// Field lines with their line endings.
+    pub(crate) fields: &'a [u8],
+}
+
+/// Fields at the start of a stored head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front<'a> {
+    /// Values of `Content-Length` and `Date`.
+    pub(crate) content_length: Option<&'a [u8]>,
+    pub(crate) date: Option<&'a [u8]>,
+    /// Field lines without `Age`.
+    pub(crate) without_age: &'a [u8],
+}
+
+impl<'a> StoredHead<'a> {
+    /// Reads the status line.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let code = bytes.strip_prefix(VERSION)?.get(..CODE)?;
+        let status = StatusCode::from_bytes(code).ok()?;
+        let (status_line, fields) = bytes.split_at(line_end(bytes)?);
+        Some(Self { status, status_line, fields })
+    }
+
+    /// Returns names and values of all lines. Stops at the first line that is no field.
+    pub(crate) fn lines(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.fields;
+        std::iter::from_fn(move || {
+            let (line, after) = rest.split_at(line_end(rest)?);
+            rest = after;
+            split_line(line)
+        })
+    }
+
+    /// Reads the fields at the start.
+    pub(crate) fn front(self) -> Front<'a> {
+        let mut rest = self.fields;
+        while let Some((_, after)) = take_line(rest, b"age: ") {
+            rest = after;
+        }
+        let without_age = rest;
+        let mut take = |start: &[u8]| {
+            let (value, after) = take_line(rest, start)?;
+            rest = after;
+            Some(value)
+        };
+        let content_length = take(b"content-length: ");
+        Front { content_length, date: take(b"date: "), without_age }
+    }
+}
+
+/// Splits the first line after its value, if it starts with `start`.
+fn take_line<'a>(fields: &'a [u8], start: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let rest = fields.strip_prefix(start)?;
+    let (value, after) = rest.split_at(line_end(rest)?);
+    Some((value.strip_suffix(b"\r\n")?, after))
+}
+
+impl FieldLines for StoredHead<'_> {
+    fn lines<'f>(&'f self, name: &HeaderName) -> impl Iterator<Item = &'f [u8]> {
+        self.lines_named(name.as_str())
+    }
+
+    fn lines_named<'f>(&'f self, name: &str) -> impl Iterator<Item = &'f [u8]> {
+        let lines = StoredHead::lines(*self).filter(move |(its, _)| *its == name.as_bytes());
+        lines.map(|(_, value)| value)
+    }
+}
+
+/// Returns the length of the first line with its line ending.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr(b'\n', bytes).map(|at| at + 1)
+}
+
+fn split_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.strip_suffix(b"\r\n")?;
+    let colon = memchr::memchr(b':', line)?;
+    let (name, value) = line.split_at(colon);
+    Some((name, value.strip_prefix(b": ")?))
 }
 
 #[cfg(test)]
@@ -103,7 +192,24 @@ mod tests {
     fn an_encoded_head_decodes_to_itself() {
         let head = sample().into_head();
         assert_eq!(head.bytes().cloned().and_then(Answer::decode), Some(sample()));
-        assert_eq!(head.view::<Answer>(), Some(&sample()));
+    }
+
+    #[test]
+    fn the_front_has_length_and_date_and_leaves_out_the_age() {
+        let mut answer = sample();
+        for (name, value) in [("date", "D"), ("content-length", "4"), ("age", "7")] {
+            answer.headers.append(name, HeaderValue::from_static(value));
+        }
+        let bytes = answer.into_head().bytes().cloned().expect("it keeps them");
+        let head = StoredHead::parse(&bytes).expect("a status line");
+        assert_eq!(
+            (head.status, head.status_line),
+            (StatusCode::NOT_FOUND, &b"HTTP/1.1 404 Not Found\r\n"[..])
+        );
+        let front = head.front();
+        assert_eq!((front.content_length, front.date), (Some(&b"4"[..]), Some(&b"D"[..])));
+        assert!(front.without_age.starts_with(b"content-length: 4\r\ndate: D\r\netag: "));
+        assert_eq!(head.lines_named("link").collect::<Vec<_>>(), [b"</a>", b"</b>"]);
     }
 
     #[test]
@@ -114,9 +220,7 @@ mod tests {
         headers.append("etag", value);
         let head = Answer { status: StatusCode::OK, headers }.into_head();
         assert!(read_buffer.is_unique(), "the read buffer is free again");
-        let view = head.view::<Answer>().expect("a ready-made form");
-        let held = head.bytes().expect("it keeps them").as_ptr_range();
-        assert!(held.contains(&view.headers["etag"].as_bytes().as_ptr()));
+        assert!(head.bytes().is_some());
     }
 
     #[test]
@@ -125,6 +229,22 @@ mod tests {
         let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
         // A head truncated between two fields decodes; the digest of the frame detects it.
         assert_eq!(whole.count(), 4);
+    }
+
+    #[test]
+    fn bytes_that_are_no_head_do_not_decode() {
+        let rows: [&[u8]; 7] = [
+            b"",
+            b"HTTP/1.1 200 OK",
+            b"HTTP/1.0 200 OK\r\n",
+            b"HTTP/1.1 20 OK\r\n",
+            b"HTTP/1.1 200 OK\r\na:b\r\n",
+            b"HTTP/1.1 200 OK\r\na: b\n",
+            b"\xc8\x00\x04\x00etag",
+        ];
+        for bytes in rows {
+            assert_eq!(Answer::decode(Bytes::from_static(bytes)), None, "{bytes:?}");
+        }
     }
 
     proptest! {

@@ -9,8 +9,9 @@ use forebay_semantics::unsafe_methods::{self, Target};
 use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 
-use crate::key::{self, SCHEME};
+use crate::key;
 use crate::load::ClientRequest;
+use crate::tags::HostOrigin;
 use crate::{partial, tags};
 
 /// Invalidates the target, the same-origin targets in `Location` and `Content-Location`, and the
@@ -31,7 +32,7 @@ pub(crate) async fn all(
     });
     let is_by_body = !request.site.settings.opt_ins.methods.is_empty();
     let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
-        Purge::Tag(tags::of_bodies(&request.site, &request.authority, target).into())
+        Purge::Tag(tags::of_bodies(&request.site, request.host_origin(), target).into())
     });
     purge(engine, keys.chain(bodies).chain(groups_of(request, method, answer))).await
 }
@@ -59,10 +60,9 @@ fn groups_of<'a>(
 ) -> impl Iterator<Item = Purge> + 'a {
     let limits = request.site.settings.opt_ins.groups;
     let named = limits.map(|limits| invalidated_groups(method, answer, limits));
-    named
-        .into_iter()
-        .flatten()
-        .map(|group| Purge::Tag(tags::of_group(&request.site, &request.authority, &group).into()))
+    named.into_iter().flatten().map(|group| {
+        Purge::Tag(tags::of_group(&request.site, request.host_origin(), &group).into())
+    })
 }
 
 fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
@@ -80,10 +80,11 @@ fn invalid_targets(request: &ClientRequest, answer: &HeaderMap) -> Vec<String> {
 /// Returns the target URI against which references in the response are resolved.
 pub(crate) fn target_of(request: &ClientRequest) -> Target<'_> {
     let path_and_query = request.target.as_str();
-    Target { scheme: SCHEME, authority: &request.authority, path_and_query }
+    Target { scheme: request.peer.scheme.as_str(), authority: &request.authority, path_and_query }
 }
 
 /// Returns the key of a GET of this target.
 pub(crate) fn key_of(request: &ClientRequest, target: &str) -> Key {
-    key::primary(&request.site, &request.authority, target).borrowed().to_key()
+    let HostOrigin { scheme, authority } = request.host_origin();
+    key::primary(&request.site, scheme, authority, target).borrowed().to_key()
 }

@@ -7,31 +7,29 @@
 use std::borrow::Cow;
 
 use forebay_core::KeyBuf;
+use forebay_semantics::Scheme;
 use http::uri::Authority;
 
 use crate::site::{Site, SiteSettings};
 
-/// Scheme of this service.
-pub const SCHEME: &str = "http";
-
-/// Default port of the scheme.
-const DEFAULT_PORT: &str = ":80";
-
-/// Returns the normalised authority: lower case, without the default port. `None` if it is
-/// malformed or has user information (RFC 9110 section 4.2.4).
+/// Returns the normalised authority: lower case, without the default port of the scheme. `None` if
+/// it is malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
-pub fn normalise_authority(text: &str) -> Option<Cow<'_, str>> {
+pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
+    if !text.is_empty() && text.bytes().all(is_of_host) {
+        return Some(Cow::Borrowed(text));
+    }
     if !has_sound_port(text) {
         return None;
     }
     if is_plain(text) {
-        return Some(Cow::Borrowed(without_default_port(text)));
+        return Some(Cow::Borrowed(without_default_port(scheme, text)));
     }
     let authority: Authority = text.parse().ok()?;
     if authority.as_str().contains('@') || authority.host().is_empty() {
         return None;
     }
-    Some(Cow::Owned(without_default_port(text).to_ascii_lowercase()))
+    Some(Cow::Owned(without_default_port(scheme, text).to_ascii_lowercase()))
 }
 
 /// Returns true if the port is absent, empty or a valid number. In an IPv6 address it follows the
@@ -43,24 +41,34 @@ fn has_sound_port(text: &str) -> bool {
     }
 }
 
+const fn is_of_host(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_')
+}
+
 /// Returns true for a lower-case host name or IPv4 address with at most one port, which needs no
 /// parser.
 fn is_plain(text: &str) -> bool {
     let (host, port) = text.split_once(':').unwrap_or((text, ""));
-    let is_of_host = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
     !host.is_empty() && host.bytes().all(is_of_host) && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn without_default_port(text: &str) -> &str {
-    let text = text.strip_suffix(DEFAULT_PORT).unwrap_or(text);
+fn without_default_port(scheme: Scheme, text: &str) -> &str {
+    // Two constant suffixes compare faster than a variable one.
+    let without = match scheme {
+        Scheme::Http => text.strip_suffix(":80"),
+        Scheme::Https => text.strip_suffix(":443"),
+    };
+    let text = without.unwrap_or(text);
     text.strip_suffix(':').unwrap_or(text)
 }
 
-/// Returns the primary key of a target at a site.
+/// Returns the primary key, shared by all variants, of a target at a site. The scheme is a part of it,
+/// unless the site ignores it: a stored redirect to https must never answer a request over https.
 #[must_use]
-pub fn primary(site: &Site, authority: &str, target: &str) -> KeyBuf {
+pub fn primary(site: &Site, scheme: Scheme, authority: &str, target: &str) -> KeyBuf {
     let mut key = KeyBuf::new(&site.settings.id);
-    key.part(SCHEME.as_bytes()).part(authority.as_bytes()).part(target.as_bytes());
+    let scheme = if site.settings.ignore_scheme { Scheme::Http } else { scheme };
+    key.part(scheme.as_str().as_bytes()).part(authority.as_bytes()).part(target.as_bytes());
     key
 }
 
@@ -137,8 +145,29 @@ mod tests {
             ("shop.example/x", None),
         ];
         for (text, expected) in rows {
-            assert_eq!(normalise_authority(text).as_deref(), expected, "{text}");
+            assert_eq!(normalise_authority(Scheme::Http, text).as_deref(), expected, "{text}");
         }
+        let rows = [
+            ("Shop.Example:443", Some("shop.example")),
+            ("[::1]:443", Some("[::1]")),
+            ("shop.example:80", Some("shop.example:80")),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(normalise_authority(Scheme::Https, text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_scheme_is_part_of_the_key_unless_the_site_ignores_it() {
+        let keys = |ignore_scheme| {
+            let settings = SiteSettings { ignore_scheme, ..settings(&[], false) };
+            let site = Site::new(settings);
+            [Scheme::Http, Scheme::Https]
+                .map(|scheme| primary(&site, scheme, "a", "/").borrowed().to_key())
+        };
+        let [http, https] = keys(false);
+        assert_ne!(http, https);
+        assert_eq!(keys(true), [http.clone(), http]);
     }
 
     fn settings(ignore: &[&str], sort: bool) -> SiteSettings {

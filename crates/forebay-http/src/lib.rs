@@ -17,6 +17,7 @@
 //! | [`deliver`] | response from a stored entry: age, status, 304, ranges, HEAD |
 //! | `upgrade` | protocol upgrades |
 //! | [`tunnel`] | tunnels that carry another protocol than HTTP |
+//! | [`edge`] | connection and client of a request, PROXY protocol |
 //! | `failure` | error responses |
 //! | [`forward`] | requests that bypass the cache |
 //! | `invalidate` | invalidation by unsafe requests |
@@ -33,6 +34,8 @@
 mod by_body;
 pub mod connection;
 pub mod deliver;
+mod direct;
+pub mod edge;
 mod failure;
 pub mod forward;
 pub mod head;
@@ -54,9 +57,10 @@ pub mod tunnel;
 mod upgrade;
 mod warnings;
 
+pub use edge::peer::{ConnectionInfo, Peer};
 pub use metrics::Metrics;
 pub use prefix_purge::PrefixError;
 pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};
-pub use site::{HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
+pub use site::{ClientAccess, HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
 pub use site_table::Reloaded;

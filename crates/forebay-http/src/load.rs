@@ -8,12 +8,11 @@ mod part;
 mod received;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, Key, WallTime};
+use forebay_core::{Demand, Key, WallTime, may_fall_back};
 use forebay_engine::{
     Audience, Clock, Coalesce, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Lookup,
     LookupResult, Outcome, Select, TierErrors, Watch,
@@ -21,19 +20,20 @@ use forebay_engine::{
 use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
-use forebay_semantics::{forwarding, hop, validate};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
+use forebay_semantics::{FieldLines, forwarding, hop, validate};
+use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
+use crate::edge::peer::Peer;
 use crate::head::Answer;
-use crate::key::SCHEME;
 use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::partial::{self, Partial};
 use crate::request_guard::Interims;
-use crate::service::credentials;
+use crate::service::{credentials, logged_path};
 use crate::site::Site;
+use crate::tags::HostOrigin;
 
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use lower_tiers::LowerTiersOnly;
@@ -121,7 +121,7 @@ pub(crate) struct ClientRequest {
     pub(crate) authority: Box<str>,
     /// Header fields of the client's request.
     pub(crate) headers: HeaderMap,
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: Peer,
     /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
 }
@@ -173,32 +173,36 @@ impl Select for HttpLoad {
 /// Returns the value of a selecting field in the form that the origin receives. The client's own
 /// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
-    headers: &'a HeaderMap,
-    peer: IpAddr,
+    headers: &'a impl FieldLines,
+    peer: &Peer,
     name: &str,
 ) -> Option<Cow<'a, [u8]>> {
     match name {
-        "x-forwarded-for" => Some(Cow::Owned(peer.to_canonical().to_string().into_bytes())),
-        // These values are equal for all requests with one key.
-        "x-forwarded-host" | "x-forwarded-proto" => None,
-        _ if !headers.contains_key(CONNECTION) => selecting_value(headers, name),
+        "x-forwarded-for" | "forwarded" => {
+            let addresses = peer.sender(false).forwarded_for().unwrap_or_default();
+            Some(Cow::Owned(addresses.into_bytes()))
+        }
+        // Equal for all requests with one key, unless the site ignores the scheme.
+        "x-forwarded-proto" => Some(Cow::Borrowed(peer.scheme.as_str().as_bytes())),
+        // Equal for all requests with one key.
+        "x-forwarded-host" => None,
+        "client-cert" => {
+            let certificate = peer.certificate()?;
+            Some(Cow::Owned(certificate.as_bytes().to_vec()))
+        }
+        _ if !headers.has(&CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),
     }
 }
 
-/// Returns the value that remains after the removal of hop-by-hop fields, which `Connection` may
-/// name.
-fn sent_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
-    let names_it = |line: &HeaderValue| {
-        let mut options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+/// Returns the value that remains after the removal of the fields which `Connection` names.
+fn sent_value<'a>(headers: &'a impl FieldLines, name: &str) -> Option<Cow<'a, [u8]>> {
+    let names_it = |line: &[u8]| {
+        let mut options = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         options.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     };
-    if !headers.get_all(CONNECTION).into_iter().any(names_it) {
-        return selecting_value(headers, name);
-    }
-    let mut sent = headers.clone();
-    hop::strip_hop_by_hop(&mut sent);
-    selecting_value(&sent, name).map(|value| Cow::Owned(value.into_owned()))
+    let is_removed = !hop::is_end_to_end(name) && headers.lines(&CONNECTION).any(names_it);
+    if is_removed { None } else { selecting_value(headers, name) }
 }
 
 impl Load for HttpLoad {
@@ -208,7 +212,14 @@ impl Load for HttpLoad {
         prior: Option<Arc<Entry>>,
         company: Audience,
     ) -> Result<Loaded, LoadError> {
-        self.0.request.with_timeout(self.0.load(prior.as_deref(), company)).await
+        let method = match self.0.fetch_mode {
+            FetchMode::Head => &Method::HEAD,
+            FetchMode::Whole | FetchMode::AsRequested => &Method::GET,
+        };
+        let request = &self.0.request;
+        let loaded = request.with_timeout(self.0.load(prior.as_deref(), company)).await;
+        request.log_failure(method, prior.as_deref(), &loaded);
+        loaded
     }
 
     fn has_own(&self) -> bool {
@@ -350,7 +361,9 @@ impl LoadState {
                 return self.judge(received, prior);
             }
         }
-        Err(LoadError::origin("the origin answered 304 to an unconditional request"))
+        Err(LoadError::origin(
+            "the origin answered 304 (not modified) twice to a request without conditions",
+        ))
     }
 
     /// Requests the response under the client's range and conditions, because a private response is
@@ -389,7 +402,7 @@ impl LoadState {
 
 impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(&self.headers, self.peer, name)
+        selecting(&self.headers, &self.peer, name)
     }
 }
 
@@ -404,13 +417,50 @@ impl ClientRequest {
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
 
+    /// Logs a failed load whose stored response may be served stale instead. Other failures are
+    /// logged with the error response that the client gets.
+    fn log_failure(
+        &self,
+        method: &Method,
+        prior: Option<&Entry>,
+        loaded: &Result<Loaded, LoadError>,
+    ) {
+        let (Some(prior), Err(error) | Ok(Loaded::Failed { error, .. })) = (prior, loaded) else {
+            return;
+        };
+        let (now, settings) = (self.clock.now(), &self.site.settings);
+        let failure = error.trouble(&settings.demand);
+        let is_refreshed_in_background = prior.meta.is_fresh(now)
+            || prior.meta.staleness(now) <= prior.meta.lifetime().stale_while_revalidate;
+        if !is_refreshed_in_background && !may_fall_back(&prior.meta, failure, now) {
+            return;
+        }
+        let Some(suppressed) = self.site.warnings.admit(now) else { return };
+        tracing::warn!(
+            site = &*settings.id,
+            %method,
+            host = &*self.authority,
+            path = logged_path(self.target.as_str()),
+            code = error.code(),
+            cause = %error,
+            suppressed,
+            "origin fetch failed: clients get the stored response"
+        );
+    }
+
+    /// Returns the scheme and the authority of the key.
+    pub(crate) fn host_origin(&self) -> HostOrigin<'_> {
+        HostOrigin { scheme: self.peer.scheme, authority: &self.authority }
+    }
+
     /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
     /// forwarding fields generated.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         let authority = HeaderValue::from_str(&self.authority).ok();
         hop::strip_hop_by_hop(&mut headers);
-        forwarding::replace_forwarding(&mut headers, self.peer, SCHEME, authority.as_ref());
+        let sender = self.peer.sender(self.site.settings.is_forwarded_added);
+        forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
         let host = self.site.settings.origin.host.clone().or(authority);
         if let Some(host) = host {
             headers.insert(HOST, host);
@@ -474,6 +524,8 @@ impl ClientRequest {
 pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
     hop::strip_hop_by_hop(headers);
     hop::add_via(headers, http::Version::HTTP_11);
+    // RFC 7838 section 3: another server of the origin would bypass this cache.
+    headers.remove(ALT_SVC);
     // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
     if !headers.contains_key(DATE) {
         let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());

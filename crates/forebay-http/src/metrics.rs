@@ -1,6 +1,7 @@
 //! Prometheus metrics. Label values are bounded: never a URL, a key or a field value.
 
 mod cluster;
+mod edge;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
+use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -17,8 +19,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::edge::peer::AddressOrigin;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
+use edge::EdgeMetrics;
+pub(crate) use edge::OpenConnection;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 
@@ -60,6 +65,7 @@ pub struct Metrics {
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
+    edge: EdgeMetrics,
 }
 
 macro_rules! labels {
@@ -132,7 +138,7 @@ pub(crate) struct CountedResponse<'a> {
 }
 
 impl Metrics {
-    /// Creates all metrics with the value zero.
+    /// Creates the metrics, all with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let seconds = || Histogram::new(SECONDS);
@@ -160,6 +166,7 @@ impl Metrics {
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
+            edge: EdgeMetrics::default(),
         };
         metrics.register();
         // Created at zero, so that an alert sees the first increase.
@@ -173,71 +180,139 @@ impl Metrics {
     }
 
     fn register(&mut self) {
+        self.register_requests();
+        self.register_waits();
+        self.register_storage();
+    }
+
+    fn register_requests(&mut self) {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
         let registry = &mut self.registry;
         registry.register("build", "Version and commit of the running binary", Info::new(build));
-        registry.register("requests", "Requests answered, by result", self.requests.clone());
+        registry.register(
+            "requests",
+            "Requests answered, by site, method, status code and cache result",
+            self.requests.clone(),
+        );
         registry.register(
             "request_seconds",
-            "Seconds from the request head to the response head; one hit in 64 is measured",
+            "Seconds from the receipt of a request head to its response head, by cache result; \
+             one hit in 64 is measured, and no request that is rejected or redirected without a \
+             lookup",
             self.request_seconds.clone(),
         );
-        registry.register("lookups", "Tier lookups, by result", self.lookups.clone());
+        registry.register(
+            "lookups",
+            "Lookups in storage tiers (memory, disk, Redis), by tier and result",
+            self.lookups.clone(),
+        );
         registry.register(
             "misses",
-            "Requests that were not fresh hits, by reason",
+            "Requests that were not plain hits, by reason; with reason early-refresh the response was \
+             fresh",
             self.misses.clone(),
         );
-        registry.register("loads", "Origin fetches, by result", self.loads.clone());
+        registry.register(
+            "loads",
+            "Loads of the cache that reached a response head or failed, by result (stored, \
+             unchanged, pass, failed, or an error code); without requests that bypass the cache",
+            self.loads.clone(),
+        );
         registry.register(
             "load_seconds",
-            "Seconds from the start of a load to the head of the origin's response",
+            "Seconds from the start of a load's origin fetch to the response head or the failure; \
+             0 if nothing was sent",
             self.load_seconds.clone(),
         );
         registry.register(
             "loads_avoided",
-            "Requests answered without a load of their own, by what avoided it",
+            "Requests answered without waiting for an origin fetch of their own, by mechanism \
+             (flight, lease, early, stale, back-off); a refresh held back after a failure counts \
+             as back-off too",
             self.loads_avoided.clone(),
         );
         registry.register(
             "served_staleness_seconds",
-            "Staleness of served stale responses, in seconds",
+            "Seconds for which served stale responses had been stale, without those that the request \
+             allowed by max-stale",
             self.staleness.clone(),
         );
-        registry.register("in_flight", "Requests waiting for an origin", self.in_flight.clone());
-        registry.register("tunnels", "Open tunnels", self.tunnels.clone());
-        registry.register("bodies", "Bodies that were not stored, by reason", self.bodies.clone());
+    }
+
+    fn register_waits(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "in_flight",
+            "Requests that are not hits and wait for their response head: for the origin, for a lower \
+             tier or for the load of another request",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "tunnels",
+            "Open tunnels: connections upgraded to another protocol, such as WebSocket",
+            self.tunnels.clone(),
+        );
+        registry.register(
+            "bodies",
+            "Response bodies not stored in memory (broken, outgrown, crowded-out) and background \
+             refreshes not started (refresh-skipped), by reason",
+            self.bodies.clone(),
+        );
         registry.register(
             "admissions",
-            "Loads that waited for space for their body or were refused, and bodies released for it",
+            "Origin fetches that waited for memory (waited) or were rejected for lack of it \
+             (refused), and bodies of slow or idle clients that were dropped to free memory \
+             (released: their responses are aborted)",
             self.admissions.clone(),
         );
         registry.register(
             "invalidations",
-            "Purges carried out, by kind",
+            "Purges carried out for clients of this instance, unsafe requests included, by kind of \
+             target (key, tag, prefix, site, all); a purge by URL counts each of its keys",
             self.invalidations.clone(),
         );
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Requests and connections rejected by a limit, by limit",
+            "Requests rejected, connections rejected or closed by a timeout (including idle closes), \
+             and interim responses dropped, by limit or framing rule",
             self.refused.clone(),
         );
-        registry.register("tier_bytes", "Bytes stored in a tier", self.tier_bytes.clone());
-        registry.register("tier_entries", "Entries stored in a tier", self.tier_entries.clone());
+    }
+
+    fn register_storage(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "tier_bytes",
+            "Bytes stored in a tier (memory, disk)",
+            self.tier_bytes.clone(),
+        );
+        registry.register(
+            "tier_entries",
+            "Entries stored in a tier (memory, disk)",
+            self.tier_entries.clone(),
+        );
         registry.register(
             "evictions",
-            "Entries removed from a tier before they expired, by reason",
+            "Entries removed from a tier, by reason (room: for lack of space)",
             self.evictions.clone(),
         );
         registry.register(
             "in_flight_bytes",
-            "Bytes of bodies in flight from an origin",
+            "Bytes of response bodies in transfer that are not stored, and of evicted bodies that \
+             clients still read",
             self.in_flight_bytes.clone(),
         );
-        registry.register("flights", "Loads in progress", self.flights.clone());
+        registry.register(
+            "flights",
+            "Loads in progress: lookups in lower tiers, waits for another instance and origin \
+             fetches, until the body is stored or found not shareable; without requests that \
+             bypass the cache",
+            self.flights.clone(),
+        );
         self.lower.register(registry);
         self.cluster.register(registry);
+        self.edge.register(registry);
     }
 
     /// Returns the counters for hits of a site.
@@ -328,6 +403,31 @@ impl Metrics {
         OpenTunnel(gauge)
     }
 
+    /// Counts a connection, and keeps it in the gauges of open ones.
+    pub(crate) fn open_connection(&self, listener: &str, protocol: &'static str) -> OpenConnection {
+        self.edge.open(listener, protocol)
+    }
+
+    /// Counts a TLS handshake.
+    pub(crate) fn count_handshake(&self, listener: &str, result: &'static str, took: Duration) {
+        self.edge.handshake(listener, result, took);
+    }
+
+    /// Counts a request of a client that may not use the site.
+    pub(crate) fn count_denied(&self, site: &str) {
+        self.edge.denied(site);
+    }
+
+    /// Sets the end of the validity of each certificate, and the totals of certificate loads.
+    pub fn set_certificates(&self, store: &CertificateStore) {
+        self.edge.set_certificates(store);
+    }
+
+    /// Counts a request of a trusted proxy.
+    pub(crate) fn count_forwarded(&self, origin: AddressOrigin) {
+        self.edge.forwarded(origin);
+    }
+
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.
     pub fn count_reload(&self, taken: bool) {
         let result = if taken { "ok" } else { "refused" };
@@ -355,8 +455,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of live instances, and the time since it was last certain that no purge was
-    /// missed; `None` if never.
+    /// Sets the number of live instances that share a tier, and the time since this one last
+    /// confirmed that it had missed no purge; `None` if never.
     pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
         self.cluster.sharing(instances, lag);
     }

@@ -56,7 +56,9 @@ const fn unshared_connections_max(connections_max: usize) -> usize {
 }
 
 /// Error text for an unshared response that found no connection.
-const UNSHARED_LIMIT_REACHED: &str = "all connections for unshared responses are in use; raise `connections_max` if the origin allows it";
+const UNSHARED_LIMIT_REACHED: &str = "all connections to the origin for responses that cannot be \
+                                      shared are in use; raise `connections_max` if the origin \
+                                      allows it";
 
 /// Maximum idle time of a connection for a request that must not be repeated. An origin may close
 /// an idle connection at any moment, and a request sent at that moment is lost; most origins keep
@@ -452,7 +454,10 @@ impl Body for OriginBody {
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
         }
         ready!(self.poll_timeout(cx));
-        let late = format!("no piece within {:?}", self.piece_timeout);
+        let late = format!(
+            "the origin sent no further part of the response body within {:?} (fetch_timeout)",
+            self.piece_timeout
+        );
         Poll::Ready(Some(Err(BrokenBody::Source(late.into()))))
     }
 

@@ -4,7 +4,6 @@ mod by_body;
 mod parts;
 mod switch;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, Version};
 
 use crate::deliver::RequestHead;
+use crate::edge::peer::Peer;
+use crate::edge::secure;
 use crate::failure::Failure;
 use crate::forward::{Forward, is_last_hop};
 use crate::load::{ClientRequest, FetchMode, HttpLoad};
@@ -35,6 +36,7 @@ pub(crate) struct OriginRequest<'s> {
     method: Method,
     authority: Box<str>,
     target: String,
+    peer: Peer,
     why: Why,
     begun: Duration,
     interims: Interims,
@@ -65,6 +67,7 @@ impl<'s> OriginRequest<'s> {
             method: routed.method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
+            peer: routed.peer.clone(),
             why,
             begun: service.engine().clock().exact(),
             interims: Interims::default(),
@@ -89,12 +92,11 @@ impl<'s> OriginRequest<'s> {
     pub(crate) async fn obtain(
         self,
         parts: Parts,
-        peer: IpAddr,
         pending: PendingFetch,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
-        let done = match self.client_request(parts.headers, peer) {
+        let done = match self.client_request(parts.headers) {
             Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
                 self.head(request, &pending).await
             }
@@ -105,19 +107,14 @@ impl<'s> OriginRequest<'s> {
     }
 
     /// Forwards a request past the cache.
-    pub(crate) async fn forward(
-        self,
-        parts: Parts,
-        peer: IpAddr,
-        body: RequestBody,
-    ) -> Response<ResponseBody> {
+    pub(crate) async fn forward(self, parts: Parts, body: RequestBody) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let (method, mut headers) = (parts.method, parts.headers);
         if is_last_hop(&method, &mut headers) {
             let done = self.failed(&Failure::MethodNotAllowed, &headers);
             return self.finish(&method, done);
         }
-        let done = match self.client_request(headers, peer) {
+        let done = match self.client_request(headers) {
             Ok(request) => self.pass_on(request, method.clone(), body, "bypass").await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -258,7 +255,7 @@ impl<'s> OriginRequest<'s> {
         }
     }
 
-    fn client_request(&self, headers: HeaderMap, peer: IpAddr) -> Result<ClientRequest, Failure> {
+    fn client_request(&self, headers: HeaderMap) -> Result<ClientRequest, Failure> {
         if hop::loops(&headers) {
             return Err(Failure::Loop);
         }
@@ -266,7 +263,7 @@ impl<'s> OriginRequest<'s> {
             .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
-        let interims = self.interims.clone();
+        let (peer, interims) = (self.peer.clone(), self.interims.clone());
         Ok(ClientRequest { site, clock, target, authority, headers, peer, interims })
     }
 
@@ -283,7 +280,7 @@ impl<'s> OriginRequest<'s> {
         LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
     }
 
-    fn finish(&self, method: &Method, done: LabelledResponse) -> Response<ResponseBody> {
+    fn finish(&self, method: &Method, mut done: LabelledResponse) -> Response<ResponseBody> {
         let took = self.service.engine().clock().exact().saturating_sub(self.begun);
         let site = &*self.site.settings.id;
         let status = done.response.status();
@@ -292,6 +289,7 @@ impl<'s> OriginRequest<'s> {
             self.service.metrics().count_miss(site, why);
         }
         self.service.metrics().count(answered, Some(took));
+        secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
         done.response
     }
 }

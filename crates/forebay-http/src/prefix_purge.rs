@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::Purge;
+use forebay_semantics::Scheme;
 
 use crate::key::normalise_authority;
 use crate::site::{Site, Sites};
@@ -42,7 +43,8 @@ pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, P
     let path = &prefix[host.len()..];
     let host = match host {
         "" => None,
-        host => Some(normalise_authority(host).ok_or(PrefixError::Malformed)?),
+        // The prefix covers both schemes; the default port of only one can be removed.
+        host => Some(normalise_authority(Scheme::Http, host).ok_or(PrefixError::Malformed)?),
     };
     let host = host.as_deref();
     let can = |site: &&Arc<Site>| host.is_none_or(|host| site.has_host(host));
@@ -96,7 +98,7 @@ mod tests {
 
     fn key(sites: &Sites, host: &str, path: &str) -> KeyBuf {
         let site = sites.find(host, path).unwrap();
-        primary(site, host, &target(site, path).unwrap())
+        primary(site, Scheme::Http, host, &target(site, path).unwrap())
     }
 
     /// Returns for each host and path if a prefix purge matches it.

@@ -33,6 +33,7 @@
 //! |---|---|
 //! | `framing.rs` | the scanner: head, body, next head; no I/O, no clock, no allocation |
 //! | `stream.rs` | the byte stream that runs the scanner and replaces rejected requests |
+//! | `direct.rs` | responses that are written without hyper |
 //! | `exchanges.rs` | number of requests in progress on a connection |
 //! | `interims.rs` | interim responses, written without hyper |
 //! | `client_timeouts.rs` | timeouts and the minimum transfer rate of clients |
@@ -43,6 +44,7 @@
 
 mod client_timeouts;
 mod counters;
+mod direct;
 mod exchanges;
 mod framing;
 mod interims;
@@ -52,6 +54,7 @@ mod stream;
 
 pub use client_timeouts::{ClientTimeouts, ExpiredTimeout, RATE_MIN};
 pub use counters::GuardCounters;
+pub(crate) use direct::{DirectOutput, DirectResponder};
 pub use exchanges::{Exchange, Exchanges, Rejection};
 pub use framing::{BODY_OVERHEAD_MAX, FramingError, HEAD_MAX, Phase, ScanError, Scanner};
 pub(crate) use interims::INTERIM_MAX;

@@ -196,7 +196,7 @@ fn without_forbidden_trailers(mut frame: Frame<Bytes>) -> Frame<Bytes> {
 }
 
 fn ended_early() -> BrokenBody {
-    BrokenBody::Source("the body is shorter than it was said to be".into())
+    BrokenBody::Source("the response body ended before its stated length".into())
 }
 
 impl Body for ResponseBody {

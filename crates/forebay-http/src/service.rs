@@ -9,27 +9,29 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Credentials, Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
+use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::demand::demand;
-use forebay_semantics::validate;
+use forebay_semantics::{CacheStatus, FieldLines, PeerAddress, Scheme, validate};
 use futures_util::future::join;
 use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
 use crate::by_body;
 use crate::deliver::{RequestHead, deliver, deliver_loaded};
+use crate::edge::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
+use crate::edge::secure;
 use crate::failure::{self, Failure, Page, RequestId};
 use crate::forward::request_body;
 use crate::key;
@@ -42,7 +44,7 @@ use crate::request_guard::{Exchange, TARGET_MAX};
 use crate::response_body::ResponseBody;
 use crate::site::{Site, SiteSettings, Sites};
 use crate::site_table::{Reloaded, SiteTable};
-use crate::tags;
+use crate::tags::{self, HostOrigin};
 use crate::upgrade;
 
 /// Caching HTTP service: answers the requests of any number of sites with one engine.
@@ -54,12 +56,14 @@ pub struct Service {
     access_log: AtomicBool,
 }
 
-/// Log target of the access log, one event for each response.
+/// Log target of the access log: one event for each response while `log_access` is on, which is off
+/// by default.
 pub const ACCESS: &str = "forebay::access";
 
 /// Request with its site, authority and target.
 pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
+    pub(crate) peer: Peer,
     pub(crate) method: &'r Method,
     hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
@@ -79,11 +83,15 @@ pub(crate) struct LoggedRequest<'a> {
 /// Maximum length of a path in a warning, in bytes.
 const LOGGED_PATH_MAX: usize = 2 << 10;
 
+/// Returns the path of a request target, cut after [`LOGGED_PATH_MAX`] bytes.
+pub(crate) fn logged_path(target: &str) -> &str {
+    let path = target.split('?').next().unwrap_or_default();
+    &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
+}
+
 impl<'a> LoggedRequest<'a> {
-    /// Returns the path, cut after [`LOGGED_PATH_MAX`] bytes.
     fn path(self) -> &'a str {
-        let path = self.target.split('?').next().unwrap_or_default();
-        &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
+        logged_path(self.target)
     }
 }
 
@@ -91,6 +99,19 @@ impl Routed<'_> {
     fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
         LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
     }
+}
+
+/// Hit that was answered without a parsed request.
+pub(crate) struct DirectHit<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) counters: &'a HitCounters,
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a str,
+    pub(crate) peer: &'a Peer,
+    pub(crate) status: StatusCode,
+    /// Length of the body in bytes.
+    pub(crate) body: u64,
+    pub(crate) cache_status: CacheStatus,
 }
 
 /// Lookup that needs a load, with the reason.
@@ -119,7 +140,7 @@ enum CacheLookup {
 }
 
 impl Service {
-    /// Creates a service of these sites.
+    /// Creates a service that answers the requests of these sites with this engine.
     #[must_use]
     pub fn new(sites: Sites, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
@@ -150,13 +171,29 @@ impl Service {
         reloaded
     }
 
-    /// Returns the engine.
+    /// Replaces the proxies that may name the client of a request. At first there are none.
+    pub fn trust_proxies(&self, trust: &Arc<ProxyTrust>) {
+        self.site_table.rcu(|before| before.with_trust(trust.clone()));
+    }
+
+    /// Returns `true` if this address is that of a trusted proxy.
+    #[must_use]
+    pub fn trusts(&self, peer: PeerAddress) -> bool {
+        self.site_table.load().trust().proxies.contains(peer)
+    }
+
+    /// Returns the client of a request on this connection.
+    pub(crate) fn peer(&self, connection: &ConnectionInfo, headers: &HeaderMap) -> Peer {
+        Peer::of(connection, self.site_table.load().trust(), headers)
+    }
+
+    /// Returns the cache engine of the service.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Returns the counters.
+    /// Returns the metrics of the service.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
@@ -173,20 +210,20 @@ impl Service {
     pub fn handle<B>(
         &self,
         request: Request<B>,
-        peer: IpAddr,
+        connection: &ConnectionInfo,
     ) -> impl Future<Output = Response<ResponseBody>> + Send
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.handle_during(request, peer, None)
+        self.handle_during(request, connection, None)
     }
 
     /// Answers one request, and forwards interim responses to the client of `exchange`.
     pub(crate) async fn handle_during<B>(
         &self,
         request: Request<B>,
-        peer: IpAddr,
+        connection: &ConnectionInfo,
         exchange: Option<&Exchange>,
     ) -> Response<ResponseBody>
     where
@@ -194,20 +231,21 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if !self.access_log.load(Ordering::Relaxed) {
-            return self.answer(request, peer, exchange).await;
+            return self.answer(request, connection, exchange).await;
         }
+        let peer = self.peer(connection, request.headers());
         let (method, target) = (request.method().clone(), request.uri().clone());
         let begun = self.engine.clock().exact();
-        let response = self.answer(request, peer, exchange).await;
+        let response = self.answer(request, connection, exchange).await;
         let took = self.engine.clock().exact().saturating_sub(begun);
-        write_access(method, target, &response, peer, took);
+        AccessEvent::of(&response, took).write(method, target, &peer);
         response
     }
 
     async fn answer<B>(
         &self,
         request: Request<B>,
-        peer: IpAddr,
+        connection: &ConnectionInfo,
         exchange: Option<&Exchange>,
     ) -> Response<ResponseBody>
     where
@@ -216,25 +254,25 @@ impl Service {
     {
         let (parts, body) = request.into_parts();
         let (origin_request, interims): (ResponseFuture<'_>, _) =
-            match self.begin(&parts, peer, &body) {
+            match self.begin(&parts, connection, &body) {
                 Dispatch::Response(response) => return response,
                 // Boxed, because otherwise the future of every connection would reserve its size,
                 // and every hit would move it.
                 Dispatch::Switch(origin_request, protocols) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.switch(parts, peer, protocols)), interims)
+                    (Box::pin(origin_request.switch(parts, protocols)), interims)
                 }
                 Dispatch::Forward(origin_request) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.forward(parts, peer, request_body(body))), interims)
+                    (Box::pin(origin_request.forward(parts, request_body(body))), interims)
                 }
                 Dispatch::ByBody(origin_request) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.by_body(parts, peer, request_body(body))), interims)
+                    (Box::pin(origin_request.by_body(parts, request_body(body))), interims)
                 }
                 Dispatch::Fetch(origin_request, pending) => {
                     let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.obtain(parts, peer, *pending)), interims)
+                    (Box::pin(origin_request.obtain(parts, *pending)), interims)
                 }
             };
         interims.before(origin_request).await
@@ -242,12 +280,28 @@ impl Service {
 
     /// Selects the next step. It does not wait, so that the site table is borrowed only for the
     /// duration of a lookup. An origin request owns its site.
-    fn begin<B: Body>(&self, parts: &Parts, peer: IpAddr, body: &B) -> Dispatch<'_> {
+    fn begin<B: Body>(&self, parts: &Parts, connection: &ConnectionInfo, body: &B) -> Dispatch<'_> {
         let site_table = self.site_table.load();
-        let routed = match route(&site_table, parts) {
+        let peer = Peer::of(connection, site_table.trust(), &parts.headers);
+        if peer.origin() != AddressOrigin::Connection {
+            self.metrics.count_forwarded(peer.origin());
+        }
+        let routed = match route(&site_table, parts, peer) {
             Ok(routed) => routed,
             Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
         };
+        if let Some(sites) = &connection.sites
+            && !sites.contains(&routed.site.settings.id)
+        {
+            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts));
+        }
+        if !routed.site.settings.access.admits(routed.peer.client) {
+            self.metrics.count_denied(&routed.site.settings.id);
+            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts));
+        }
+        if let Role::Redirect(port) = connection.role {
+            return Dispatch::Response(self.redirect(&routed, parts, port));
+        }
         if let Some(why) = why_not_cached(parts, body) {
             let origin_request = OriginRequest::new(self, &routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
@@ -260,7 +314,7 @@ impl Service {
         if let Some(protocols) = upgrade::asked(parts) {
             return Dispatch::Switch(OriginRequest::new(self, &routed, Why::Bypass), protocols);
         }
-        match self.look(parts, peer, &routed) {
+        match self.look(parts, &routed) {
             CacheLookup::Hit(response) => Dispatch::Response(response),
             CacheLookup::Miss(pending) => {
                 let why = pending.wanting.why();
@@ -271,12 +325,12 @@ impl Service {
 
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
     /// of the request.
-    fn look(&self, parts: &Parts, peer: IpAddr, routed: &Routed<'_>) -> CacheLookup {
+    fn look(&self, parts: &Parts, routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = demand(&parts.headers, &routed.site.settings.demand);
-        let key = key::primary(routed.site, &routed.authority, &routed.target);
-        let select = Fields { headers: &parts.headers, peer };
+        let key = key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
+        let select = Fields { headers: &parts.headers, peer: &routed.peer };
         let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
@@ -292,28 +346,64 @@ impl Service {
             }
         };
         let head = RequestHead { method: &parts.method, headers: &parts.headers };
-        let response = self.deliver(routed.logged(head), &obtained);
-        let status = response.status();
-        counters.into_iter().for_each(HitCounters::count_lookup);
-        match counters {
-            Some(counters) if parts.method == Method::GET && status == 200 => counters.count(),
-            _ => {
-                let site = &*routed.site.settings.id;
-                let method = &parts.method;
-                let answered = CountedResponse { site, method, status, cache: "hit" };
-                self.metrics.count(answered, None);
-            }
-        }
+        let mut response = self.deliver(routed.logged(head), &obtained);
+        secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
+        self.count_hit(routed.site, counters, &parts.method, response.status());
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
         CacheLookup::Hit(response)
     }
 
+    fn count_hit(
+        &self,
+        site: &Site,
+        counters: Option<&HitCounters>,
+        method: &Method,
+        status: StatusCode,
+    ) {
+        counters.into_iter().for_each(HitCounters::count_lookup);
+        match counters {
+            Some(counters) if *method == Method::GET && status == 200 => counters.count(),
+            _ => {
+                let site = &*site.settings.id;
+                let answered = CountedResponse { site, method, status, cache: "hit" };
+                self.metrics.count(answered, None);
+            }
+        }
+    }
+
+    /// Returns the current table of the sites.
+    pub(crate) fn site_table(&self) -> Guard<Arc<SiteTable>> {
+        self.site_table.load()
+    }
+
+    /// Returns `true` if the access log is enabled.
+    pub(crate) fn logs_access(&self) -> bool {
+        self.access_log.load(Ordering::Relaxed)
+    }
+
+    /// Counts a hit that was answered without [`handle`](Self::handle), and logs it if the access
+    /// log is enabled. `took` is known if the hit is logged.
+    pub(crate) fn count_direct_hit(&self, hit: &DirectHit<'_>, took: Option<Duration>) {
+        let DirectHit { method, status, .. } = *hit;
+        self.count_hit(hit.site, Some(hit.counters), method, status);
+        if self.logs_access() {
+            let cache = hit.cache_status.to_bytes();
+            let event = AccessEvent {
+                status,
+                bytes: Some(hit.body),
+                took: took.unwrap_or_default(),
+                cache: str::from_utf8(&cache).unwrap_or("-"),
+            };
+            event.write(method, hit.target, hit.peer);
+        }
+    }
+
     /// Logs the response to bytes that are not a valid request; only the peer is known.
-    pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: IpAddr) {
+    pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: &Peer) {
         if self.access_log.load(Ordering::Relaxed) {
-            write_access("-", "-", response, peer, Duration::ZERO);
+            AccessEvent::of(response, Duration::ZERO).write("-", "-", peer);
         }
     }
 
@@ -361,10 +451,30 @@ impl Service {
         )
     }
 
+    /// Redirects a request to https.
+    #[cold]
+    fn redirect(&self, routed: &Routed<'_>, parts: &Parts, port: u16) -> Response<ResponseBody> {
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let response = secure::redirect(&routed.authority, path, port)
+            .unwrap_or_else(|| self.refuse(&INVALID_HOST, parts));
+        let site = &*routed.site.settings.id;
+        let (method, status) = (&parts.method, response.status());
+        self.metrics.count(CountedResponse { site, method, status, cache: "redirect" }, None);
+        response
+    }
+
     /// Creates the response to a request that matches no site.
     fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
         let id = self.request_id();
-        tracing::debug!(request = %id, code = failure.code(), "{failure}");
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        tracing::debug!(
+            method = %parts.method,
+            host,
+            target = %parts.uri,
+            request = %id,
+            code = failure.code(),
+            "client request rejected: {failure}"
+        );
         let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
         let response = failure::respond(failure, page);
         let answered = CountedResponse {
@@ -394,21 +504,29 @@ impl Service {
 
     /// Returns the key of a GET of this URL, and the tag purge for responses stored by request
     /// body. `None` if no site matches.
-    fn stored_key(&self, authority: &str, path: &str) -> Option<(Key, Option<Purge>)> {
-        let authority = key::normalise_authority(authority)?;
+    fn stored_key(&self, host: HostOrigin<'_>, path: &str) -> Option<(Key, Option<Purge>)> {
+        let scheme = host.scheme;
+        let authority = key::normalise_authority(scheme, host.authority)?;
         let site_table = self.site_table.load();
         let site = site_table.find(&authority, path)?;
         let target = key::target(site, path)?;
         let is_by_body = !site.settings.opt_ins.methods.is_empty();
-        let bodies = is_by_body.then(|| tags::of_bodies(site, &authority, &target).into());
-        let key = key::primary(site, &authority, &target).borrowed().to_key();
+        let host = HostOrigin { scheme, authority: &authority };
+        let bodies = is_by_body.then(|| tags::of_bodies(site, host, &target).into());
+        let key = key::primary(site, scheme, &authority, &target).borrowed().to_key();
         Some((key, bodies.map(Purge::Tag)))
     }
 
     /// Purges one URL with all its variants, its parts and the responses stored by request body.
     /// Returns `None` if no site matches.
-    pub async fn purge_url(&self, authority: &str, path: &str, reach: Reach) -> Option<Purged> {
-        let (key, bodies) = self.stored_key(authority, path)?;
+    pub async fn purge_url(
+        &self,
+        scheme: Scheme,
+        authority: &str,
+        path: &str,
+        reach: Reach,
+    ) -> Option<Purged> {
+        let (key, bodies) = self.stored_key(HostOrigin { scheme, authority }, path)?;
         // The tag is purged without a lookup, because a lower tier may have matching entries.
         let bodies = match bodies {
             Some(bodies) => Some(self.engine.purge(&bodies, reach).await),
@@ -430,7 +548,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// [`PrefixError`] if the prefix is invalid or too long, or if no site or too many sites match.
+    /// [`PrefixError`] if the prefix is invalid or longer than 1,024 bytes, or if no site or more than
+    /// 16 sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
         let purges = self.site_table.load().prefix_purges(prefix)?;
         let mut purged: Option<Purged> = None;
@@ -445,7 +564,11 @@ impl Service {
     }
 }
 
-fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, Failure> {
+fn route<'r>(
+    site_table: &'r SiteTable,
+    parts: &'r Parts,
+    peer: Peer,
+) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
     }
@@ -457,37 +580,51 @@ fn route<'r>(site_table: &'r SiteTable, parts: &'r Parts) -> Result<Routed<'r>, 
     if path == "*" && parts.method != Method::OPTIONS {
         return Err(Failure::BadRequest("Only OPTIONS may have the request target *."));
     }
-    let (site, authority) = match authority(parts)? {
+    let (site, authority) = match authority(parts, peer.scheme)? {
         Some(authority) => (site_table.find(&authority, path).ok_or(Failure::NoSite)?, authority),
         None => {
             let site = site_table.find_without_host(path).ok_or(NO_HOST)?;
-            (site, site.settings.origin.own_authority().ok_or(INVALID_HOST)?)
+            (site, site.settings.origin.own_authority(peer.scheme).ok_or(INVALID_HOST)?)
         }
     };
     let target = key::target(site, path).ok_or(Failure::NoSite)?;
-    Ok(Routed { site, method: &parts.method, hits: site_table.counters(site), authority, target })
+    let hits = site_table.counters(site);
+    Ok(Routed { site, peer, method: &parts.method, hits, authority, target })
 }
 
-/// Writes one access log event. A parsed target has no control bytes; credentials are not logged.
-fn write_access(
-    method: impl Display,
-    target: impl Display,
-    response: &Response<ResponseBody>,
-    peer: IpAddr,
+/// Response of an access log event.
+struct AccessEvent<'a> {
+    status: StatusCode,
+    /// Length of the body, if it is known.
+    bytes: Option<u64>,
     took: Duration,
-) {
-    let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
-    let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
-    let bytes = response.body().size_hint().exact();
-    let status = response.status().as_u16();
-    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    tracing::info!(target: ACCESS, %peer, %method, %target, status, bytes, micros, cache);
+    /// `Cache-Status` member of this cache.
+    cache: &'a str,
+}
+
+impl<'a> AccessEvent<'a> {
+    fn of(response: &'a Response<ResponseBody>, took: Duration) -> Self {
+        let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
+        let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
+        let bytes = response.body().size_hint().exact();
+        Self { status: response.status(), bytes, took, cache }
+    }
+
+    /// Writes the event. A parsed target has no control bytes; credentials are not logged.
+    fn write(&self, method: impl Display, target: impl Display, peer: &Peer) {
+        let (status, bytes, cache) = (self.status.as_u16(), self.bytes, self.cache);
+        let micros = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
+        let Peer { client, socket, .. } = peer;
+        tracing::info!(
+            target: ACCESS, %client, peer = %socket, %method, %target, status, bytes, micros, cache
+        );
+    }
 }
 
 /// Selecting fields of the client's request, borrowed.
 struct Fields<'a> {
     headers: &'a HeaderMap,
-    peer: IpAddr,
+    peer: &'a Peer,
 }
 
 impl Select for Fields<'_> {
@@ -504,13 +641,13 @@ const INVALID_HOST: Failure =
 
 /// RFC 9112 section 3.2.2: the authority of an absolute target overrides `Host`. `None` if both are
 /// absent, which HTTP/1.0 permits and health checks of load balancers use.
-fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
+fn authority(parts: &Parts, scheme: Scheme) -> Result<Option<Cow<'_, str>>, Failure> {
     let text = match (parts.uri.authority(), parts.uri.scheme_str()) {
-        (Some(authority), Some(key::SCHEME)) => authority.as_str(),
+        (Some(authority), Some(own)) if own == scheme.as_str() => authority.as_str(),
         // An authority target is for CONNECT (section 3.2.3); other schemes are not served.
         (Some(_), _) => {
             return Err(Failure::BadRequest(
-                "The request target must be a path or an http:// URL.",
+                "The request target must be a path, or a URL with the scheme of the connection.",
             ));
         }
         (None, _) => match parts.headers.get(HOST) {
@@ -519,7 +656,7 @@ fn authority(parts: &Parts) -> Result<Option<Cow<'_, str>>, Failure> {
             None => return Err(NO_HOST),
         },
     };
-    key::normalise_authority(text).map(Some).ok_or(INVALID_HOST)
+    key::normalise_authority(scheme, text).map(Some).ok_or(INVALID_HOST)
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
@@ -532,8 +669,9 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     bypass.then_some(Why::Bypass)
 }
 
-pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
-    if headers.contains_key(AUTHORIZATION) || headers.contains_key(COOKIE) {
+#[inline]
+pub(crate) fn credentials(headers: &impl FieldLines) -> Credentials {
+    if headers.has(&AUTHORIZATION) || headers.has(&COOKIE) {
         Credentials::Presented
     } else {
         Credentials::Anonymous

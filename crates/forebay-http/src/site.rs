@@ -9,6 +9,7 @@ use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
+use forebay_semantics::{Networks, PeerAddress, Scheme};
 use http::uri::Authority;
 use http::{HeaderValue, Method};
 
@@ -19,21 +20,23 @@ use crate::warnings::Warnings;
 /// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteSettings {
-    /// Name of the site in keys, metrics and purges.
+    /// Name of the site in keys, metrics, logs and purges.
     pub id: Box<str>,
-    /// Hosts of the site; empty means every host.
+    /// Hosts that the site answers for; empty means every host.
     pub hosts: Vec<HostPattern>,
-    /// Path prefix of the site, without a slash at its end; removed before a request is forwarded.
+    /// Path prefix that the site answers for, without a slash at its end; it is removed before a
+    /// request is forwarded.
     pub prefix: Option<Box<str>>,
     /// Origin server of the site.
     pub origin: OriginSettings,
     /// Maximum time for the origin's response head, and for each further piece of its body.
     pub fetch_timeout: Duration,
-    /// Rules for storing responses.
+    /// Rules for storing the responses of the site.
     pub rules: Rules,
     /// Maximum number of stored variants of one URL.
     pub variants_max: usize,
-    /// Demands of a request that states none.
+    /// Requirements of a request that states none: early refresh, soft timeout, staleness while the
+    /// origin is unreachable.
     pub demand: Demand,
     /// Query parameters removed from the key and from the forwarded request; a `*` at the end
     /// matches any suffix.
@@ -42,13 +45,24 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// Maximum time to wait for a load of another instance.
+    /// Answers plain hits from memory without parsing the request for other purposes. Responses are
+    /// the same; `false` helps to find out whether a defect is in this path.
+    pub direct_hits: bool,
+    /// Maximum time to wait for a fetch of another instance.
     pub lease_wait_max: Duration,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
-    /// Handling of a lower tier that cannot be read.
+    /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
     pub tier_errors: TierErrors,
-    /// Features that are off by default.
+    /// Gives http and https one key if `true`.
+    pub ignore_scheme: bool,
+    /// Clients that may use the site.
+    pub access: ClientAccess,
+    /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
+    pub hsts: Option<HeaderValue>,
+    /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
+    pub is_forwarded_added: bool,
+    /// Features of the site that are off by default.
     pub opt_ins: OptIns,
 }
 
@@ -69,15 +83,37 @@ impl SiteSettings {
             ignore_query: Vec::new(),
             sort_query: false,
             coalesce: Coalesce::default(),
+            direct_hits: true,
             lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::default(),
+            ignore_scheme: false,
+            access: ClientAccess::default(),
+            hsts: None,
+            is_forwarded_added: false,
             opt_ins: OptIns::default(),
         }
     }
 }
 
-/// Features that not every origin supports. All are off by default.
+/// Networks of the clients that may use a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientAccess {
+    /// Networks that may use the site; empty means all.
+    pub allow: Networks,
+    /// Networks that may not, also if `allow` contains them.
+    pub deny: Networks,
+}
+
+impl ClientAccess {
+    /// Returns `true` if the client may use the site.
+    #[must_use]
+    pub fn admits(&self, client: PeerAddress) -> bool {
+        !self.deny.contains(client) && (self.allow.is_empty() || self.allow.contains(client))
+    }
+}
+
+/// Features of a site that not every origin supports. All are off by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptIns {
     /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
@@ -94,15 +130,15 @@ pub struct OptIns {
 pub struct OriginSettings {
     /// Host and port to connect to. A request cannot change it.
     pub authority: Authority,
-    /// Value of `Host` for the origin; `None` forwards the client's.
+    /// Value of `Host` in requests to the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
     /// Maximum number of concurrent requests to the origin.
     pub connections_max: usize,
-    /// Maximum time for which an idle connection is kept.
+    /// Maximum time for which an idle connection to the origin is kept.
     pub keep_alive: Duration,
-    /// Maximum number of fields in the head of one response.
+    /// Maximum number of fields in one response head of the origin.
     pub fields_max: usize,
-    /// Maximum number of bytes of the head of one response; at least 8 KiB.
+    /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
     pub head_max: usize,
 }
 
@@ -129,16 +165,16 @@ impl OriginSettings {
 
     /// Returns the authority in the key of a request without a host: the configured `Host` of the
     /// origin, or its address. `None` if the configured value is not a valid authority.
-    pub(crate) fn own_authority(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn own_authority(&self, scheme: Scheme) -> Option<Cow<'_, str>> {
         let text = match &self.host {
             Some(host) => host.to_str().ok()?,
             None => self.authority.as_str(),
         };
-        normalise_authority(text)
+        normalise_authority(scheme, text)
     }
 }
 
-/// Pattern of the hosts of a site.
+/// Pattern of the hosts that a site answers for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// One host, in lower case, with any port.
@@ -147,10 +183,10 @@ pub enum HostPattern {
     Below(Box<str>),
 }
 
-/// Active site: its settings and its origin connections.
+/// Active site: its settings and its connections to the origin.
 #[derive(Debug)]
 pub struct Site {
-    /// Settings of the site.
+    /// Settings of the site, which never change.
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
     pub(crate) origin: Arc<Origin>,
@@ -204,7 +240,7 @@ impl Site {
 }
 
 /// All sites, indexed by host and prefix.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sites {
     exact: HashMap<Box<str>, Vec<Arc<Site>>>,
     below: Vec<(Box<str>, Arc<Site>)>,
@@ -276,7 +312,7 @@ fn is_below(host: &str, domain: &str) -> bool {
 
 /// Removes the port. An IPv6 address is in brackets, so a colon after the last bracket starts a
 /// port.
-fn without_port(authority: &str) -> &str {
+pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => host,
         _ => authority,
@@ -338,12 +374,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn denied_networks_win_over_allowed_ones() {
+        let networks = |texts: &[&str]| {
+            let mut networks = Networks::default();
+            texts.iter().for_each(|text| networks.add(text).unwrap());
+            networks
+        };
+        let rows: [(&[&str], &[&str], &str, bool); 7] = [
+            (&[], &[], "192.0.2.1", true),
+            (&["10.0.0.0/8"], &[], "10.1.1.1", true),
+            (&["10.0.0.0/8"], &[], "192.0.2.1", false),
+            (&[], &["10.0.0.0/8"], "10.1.1.1", false),
+            (&[], &["10.0.0.0/8"], "192.0.2.1", true),
+            (&["10.0.0.0/8"], &["10.1.0.0/16"], "10.1.1.1", false),
+            (&["10.0.0.0/8"], &["10.1.0.0/16"], "::ffff:10.2.1.1", true),
+        ];
+        for (allow, deny, client, expected) in rows {
+            let access = ClientAccess { allow: networks(allow), deny: networks(deny) };
+            let client: std::net::IpAddr = client.parse().unwrap();
+            assert_eq!(access.admits(client.into()), expected, "{allow:?} {deny:?} {client}");
+        }
+    }
+
+    #[test]
     fn a_request_without_a_host_gets_the_origins_authority() {
         let own = |authority, host: Option<&'static str>| {
             let authority = Authority::from_static(authority);
             let host = host.map(HeaderValue::from_static);
             let origin = OriginSettings { host, ..OriginSettings::new(authority) };
-            origin.own_authority().map(Cow::into_owned)
+            origin.own_authority(Scheme::Http).map(Cow::into_owned)
         };
         assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
         assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));

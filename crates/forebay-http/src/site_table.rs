@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_core::Purge;
+use forebay_semantics::client_address::ProxyTrust;
 
 use crate::metrics::{HitCounters, Metrics};
 use crate::prefix_purge::{self, PrefixError};
@@ -16,27 +17,39 @@ use crate::site::{Site, SiteSettings, Sites};
 pub(crate) struct SiteTable {
     sites: Sites,
     hits: Vec<Member>,
+    trust: Arc<ProxyTrust>,
 }
 
 type Member = (Arc<Site>, Arc<HitCounters>);
 
-/// Result of a reload, in numbers of sites.
+/// Result of a configuration reload, in numbers of sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Sites with unchanged settings, which keep their connections.
+    /// Number of sites with unchanged settings, which keep their connections.
     pub unchanged: usize,
-    /// Sites with changed settings.
+    /// Number of sites with changed settings.
     pub changed: usize,
-    /// New sites.
+    /// Number of new sites.
     pub added: usize,
-    /// Removed sites. Their stored entries remain until they are evicted.
+    /// Number of removed sites. Their stored entries remain until they are evicted.
     pub removed: usize,
 }
 
 impl SiteTable {
     pub(crate) fn new(sites: Sites, metrics: &Metrics) -> Self {
         let member = |site: &Arc<Site>| new_member(site.clone(), metrics);
-        Self { hits: sites.all().iter().map(member).collect(), sites }
+        let trust = Arc::default();
+        Self { hits: sites.all().iter().map(member).collect(), sites, trust }
+    }
+
+    /// Returns the proxies that may name the client of a request.
+    pub(crate) fn trust(&self) -> &ProxyTrust {
+        &self.trust
+    }
+
+    /// Returns this table with other trusted proxies.
+    pub(crate) fn with_trust(&self, trust: Arc<ProxyTrust>) -> Self {
+        Self { sites: self.sites.clone(), hits: self.hits.clone(), trust }
     }
 
     /// Returns the table that replaces this one. A site with unchanged settings is reused. A
@@ -51,7 +64,7 @@ impl SiteTable {
             })
             .collect();
         let sites = Sites::new(hits.iter().map(|(site, _)| site.clone()).collect());
-        Self { sites, hits }
+        Self { sites, hits, trust: self.trust.clone() }
     }
 
     /// Returns the differences from the table `before`.

@@ -4,6 +4,7 @@
 //! have, so that no origin can name them.
 
 use forebay_core::TagSet;
+use forebay_semantics::Scheme;
 use forebay_semantics::groups::groups;
 use http::HeaderMap;
 
@@ -12,14 +13,33 @@ use crate::site::Site;
 /// Response fields with tags.
 const TAG_FIELDS: [&str; 2] = ["surrogate-key", "cache-tag"];
 
+/// Scheme and normalised authority of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct HostOrigin<'a> {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+}
+
+impl HostOrigin<'_> {
+    /// Returns the text in tags: the authority, with the scheme if it is a part of the key and is not
+    /// `http`.
+    fn of(self, site: &Site) -> String {
+        let authority = self.authority;
+        match self.scheme {
+            Scheme::Https if !site.settings.ignore_scheme => format!("https://{authority}"),
+            _ => authority.to_owned(),
+        }
+    }
+}
+
 /// Returns the tags of a response: those in its fields, and its groups if the site enables them.
-pub(crate) fn of_answer(site: &Site, authority: &str, answer: &HeaderMap) -> TagSet {
+pub(crate) fn of_answer(site: &Site, host: HostOrigin<'_>, answer: &HeaderMap) -> TagSet {
     let values = TAG_FIELDS.iter().flat_map(|name| answer.get_all(*name));
     let texts = values.filter_map(|value| value.to_str().ok());
     let named = texts.flat_map(|text| text.split([' ', ','])).filter(|tag| !tag.is_empty());
     let groups = site.settings.opt_ins.groups.map(|limits| groups(answer, limits));
     let groups: Vec<String> =
-        groups.iter().flatten().map(|group| of_group(site, authority, group)).collect();
+        groups.iter().flatten().map(|group| of_group(site, host, group)).collect();
     TagSet::new(named.chain(groups.iter().map(String::as_str)))
 }
 
@@ -30,11 +50,11 @@ pub(crate) fn with(tags: &TagSet, another: &str) -> TagSet {
 
 /// Returns the tag of a group. RFC 9875 section 2.1: a group belongs to one origin (scheme, host
 /// and port).
-pub(crate) fn of_group(site: &Site, authority: &str, group: &str) -> String {
-    format!("group\n{}\n{authority}\n{group}", site.settings.id)
+pub(crate) fn of_group(site: &Site, host: HostOrigin<'_>, group: &str) -> String {
+    format!("group\n{}\n{}\n{group}", site.settings.id, host.of(site))
 }
 
 /// Returns the tag of all responses stored by request body for this target.
-pub(crate) fn of_bodies(site: &Site, authority: &str, target: &str) -> String {
-    format!("bodies\n{}\n{authority}\n{target}", site.settings.id)
+pub(crate) fn of_bodies(site: &Site, host: HostOrigin<'_>, target: &str) -> String {
+    format!("bodies\n{}\n{}\n{target}", site.settings.id, host.of(site))
 }

@@ -30,7 +30,8 @@ pub const ENDING_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Size of the buffer of each direction, in bytes. When it is full, the sender waits.
 const BUFFER: usize = 16 << 10;
 
-/// Origin side of a tunnel, with its permits.
+/// Origin connection of a tunnel, with one permit of the origin's connections and one of its tunnels,
+/// released when it ends.
 pub struct Tunnel {
     origin: Upgraded,
     permits: TunnelPermits,

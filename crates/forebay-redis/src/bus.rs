@@ -246,9 +246,16 @@ impl Inner {
     }
 }
 
-/// Returns the error for data of another program in place of the bus.
+/// Returns the error for data of another program under the name of the bus.
 pub(crate) fn foreign() -> redis::RedisError {
-    redis::make_extension_error("WRONGTYPE".to_owned(), Some("data of another program".to_owned()))
+    redis::make_extension_error(
+        "WRONGTYPE".to_owned(),
+        Some(
+            "data of another program under the \
+                                 name of the bus"
+                .to_owned(),
+        ),
+    )
 }
 
 /// A purge that an endpoint must receive. Dropping it schedules a later attempt.

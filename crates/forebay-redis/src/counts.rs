@@ -141,54 +141,56 @@ impl Counters {
     }
 }
 
-/// State of the bus.
+/// State of the bus that carries purges between the instances that share a Redis; from
+/// [`Redis::sharing`](crate::tier::Redis::sharing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
     /// True if purges of other instances are received. If not, cached entries may be outdated.
     pub bus_connected: bool,
-    /// Number of instances alive within the last 3 seconds, including this one.
+    /// Number of instances that were alive within the last 3 seconds, including this one.
     pub instances: usize,
-    /// Time since the bus position was last confirmed; `None` if never.
+    /// Time since this instance last confirmed that it had missed no purge; `None` if never.
     pub lag: Option<Duration>,
 }
 
-/// State of an endpoint.
+/// State of one Redis endpoint: a server, a Cluster, or the master that Sentinels name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointState {
-    /// Address, without user and password.
+    /// Address of the endpoint, without user and password.
     pub address: String,
-    /// True if the endpoint answers in time.
+    /// True if the endpoint answers within its read timeout.
     pub is_up: bool,
-    /// True if the endpoint is the one in use.
+    /// True if reads and writes go to this endpoint.
     pub is_used: bool,
     /// True if the endpoint refuses writes.
     pub is_read_only: bool,
-    /// Number of removals and purges that the endpoint has not received. Entries that they affect
-    /// are not read.
+    /// Number of removals and purges that the endpoint has not received yet. Entries that they
+    /// affect are not read from it.
     pub pending: usize,
-    /// Last failure since the endpoint last came up.
+    /// Last failure of the endpoint since it last came up; `None` if there was none.
     pub error: Option<String>,
     /// True if wake-up messages of other instances arrive over this endpoint.
     pub receives_wakeups: bool,
-    /// Cause why purges of other instances are not received over this endpoint.
+    /// Cause why purges of other instances are not received over this endpoint; `None` if they are.
     pub bus_error: Option<String>,
-    /// Cause why changes by other programs are not received; `None` if they are, or tracking is
-    /// disabled.
+    /// Cause why changes by other programs are not received over this endpoint; `None` if they are,
+    /// or tracking is disabled.
     pub tracking_error: Option<String>,
-    /// Cause why leases are suspended. Each instance loads for itself meanwhile.
+    /// Cause why leases are suspended, so that each instance loads for itself; `None` if leases are
+    /// granted.
     pub lease_error: Option<String>,
 }
 
-/// Event for the operator. Each is sent once per change of state.
+/// Event of a Redis tier that the operator should know. Each is sent once per change of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// An endpoint answers, for the first time or again.
+    /// The endpoint answers, for the first time or again.
     Up {
         /// Address of the endpoint.
         address: String,
     },
-    /// An endpoint failed. Sent again only when the cause changes.
+    /// The endpoint failed. Sent again only when the cause changes.
     Failure {
         /// Address of the endpoint.
         address: String,
@@ -202,7 +204,8 @@ pub enum Notice {
         /// Cause of the failure.
         why: String,
     },
-    /// Purges of other instances are not received. Sent again only when the cause changes.
+    /// Purges of other instances are not received over the endpoint. Sent again only when the cause
+    /// changes.
     BusUnavailable {
         /// Address of the endpoint.
         address: String,
@@ -217,7 +220,7 @@ pub enum Notice {
         /// Cause of the failure.
         why: String,
     },
-    /// Leases are granted again.
+    /// Leases are granted again over the endpoint.
     LeasesAvailable {
         /// Address of the endpoint.
         address: String,
@@ -227,23 +230,29 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Up { address } => write!(f, "{address} answers"),
-            Self::Failure { address, why } => write!(f, "{address}: {why}"),
+            Self::Up { address } => write!(f, "server {address} answers"),
+            Self::Failure { address, why } => write!(f, "server {address}: {why}"),
             Self::LeasesUnavailable { address, why } => {
-                write!(f, "{address}: each instance loads for itself: {why}")
+                write!(
+                    f,
+                    "server {address}: leases are suspended, so each instance loads for itself: \
+                     {why}"
+                )
             }
             Self::BusUnavailable { address, why } => {
-                write!(f, "{address}: purges of other instances are not received: {why}")
+                write!(f, "server {address}: purges of other instances are not received: {why}")
             }
             Self::TrackingUnavailable { address, why } => {
-                write!(f, "{address}: changes by other programs are not received: {why}")
+                write!(f, "server {address}: changes by other programs are not received: {why}")
             }
-            Self::LeasesAvailable { address } => write!(f, "{address}: leases are granted again"),
+            Self::LeasesAvailable { address } => {
+                write!(f, "server {address}: leases are granted again")
+            }
         }
     }
 }
 
-/// Receives events for the operator.
+/// Receiver of the events of a Redis tier that the operator should know.
 pub trait NoticeListener: Send + Sync + 'static {
     /// Handles one event. It is called on the connection thread or a caller's thread and must not
     /// block.

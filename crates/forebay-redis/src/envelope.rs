@@ -49,7 +49,7 @@ use twox_hash::XxHash3_64;
 
 use crate::pack::{self, Packed, Packing};
 
-/// Format version that is written, and the only one that is read.
+/// Version of the format of values in Redis that is written, and the only one that is read.
 pub const VERSION: u8 = 3;
 
 /// Maximum bytes of a frame beside its body: key, metadata and head. Callers limit heads far below
@@ -79,19 +79,19 @@ const DIGESTED_TYPICAL: usize = 320;
 /// frame says that it is stale then.
 const OVERSTAY_MAX: Duration = Duration::from_secs(1);
 
-/// Size limit, compression and signature of values.
+/// Size limit, compression and signature of the values in Redis.
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    /// Maximum bytes of a body. Larger bodies are neither stored nor accepted.
+    /// Maximum size of a body in bytes. Larger bodies are neither stored nor accepted.
     pub object_max: u64,
-    /// Compression of frames.
+    /// Compression of the values.
     pub packing: Packing,
-    /// Signing key. With a key, values without a valid signature are rejected; without one, signed
-    /// values are rejected.
+    /// Key that signs values. With a key, values without a valid signature are rejected; without
+    /// one, signed values are rejected.
     pub key: Option<SealKey>,
 }
 
-/// Secret key for signing values.
+/// Secret key that signs and verifies values in Redis (HMAC-SHA-256).
 #[derive(Clone)]
 pub struct SealKey(hmac::Key);
 
@@ -110,56 +110,67 @@ impl std::fmt::Debug for SealKey {
     }
 }
 
-/// Reason why a value is not an entry. Each is treated as a miss.
+/// Reason why a value in Redis is not the requested entry. Each of these is a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Undecodable {
     /// Another program wrote the value, or it is not a string.
-    #[error("not a forebay value")]
+    #[error("the Redis value was not written by forebay")]
     Foreign,
-    /// The envelope has another format version.
-    #[error("format version {0} is not supported")]
+    /// The value has this format version, and not [`VERSION`].
+    #[error(
+        "the Redis value has format version {0}, and this version of forebay reads {VERSION} \
+             only"
+    )]
     OtherVersion(u8),
-    /// The signature is wrong, missing, or cannot be verified.
-    #[error("signature is missing or invalid")]
+    /// The signature of the value is wrong, missing, or cannot be verified.
+    #[error("the signature of the Redis value is missing, invalid or not expected")]
     Unauthentic,
-    /// The claimed size exceeds the limit, or 256 times the stored bytes.
-    #[error("claimed size of {0} bytes exceeds the limit")]
+    /// The value claims this uncompressed size in bytes, above the limit or above 256 times its
+    /// stored size.
+    #[error("the Redis value claims an uncompressed size of {0} bytes, above the limit")]
     Unbelievable(u64),
     /// The value is truncated, damaged, or does not decompress to its claimed size.
-    #[error("value is damaged")]
+    #[error("the Redis value is damaged")]
     Damaged,
-    /// The value has no timestamp, and its remaining TTL was not read.
-    #[error("value has no timestamp")]
+    /// The value was stored while the server's clock was unknown, and its remaining TTL was not
+    /// read, so its age is unknown.
+    #[error(
+        "the age of the Redis value is unknown: it was stored while the server's clock was \
+             unknown, and its remaining TTL was not read"
+    )]
     Unstamped,
     /// The value has no TTL or a longer one than it was given, because another program changed it
     /// or the server's clock went back. Its age is unknown.
-    #[error("age of the value is unknown")]
+    #[error(
+        "the age of the Redis value is unknown: its TTL was changed, or the server's clock \
+             went back"
+    )]
     Ageless,
-    /// The envelope is valid but the frame is not.
-    #[error("{0}")]
+    /// The envelope of the value is valid, but the serialized entry in it is not.
+    #[error("the Redis value contains an invalid entry: {0}")]
     Frame(FrameError),
 }
 
-/// Information from Redis that accompanies a value.
+/// Information about a value that was read from Redis, from which its age is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Source of the value's age.
+    /// Source of the time that the value has been in Redis.
     pub age_source: AgeSource,
     /// Time of the request on this process's clock, before the value was sent.
     pub asked: Timestamp,
 }
 
-/// Source from which the residence time of a value is computed.
+/// Source from which the time that a value has been in Redis is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgeSource {
-    /// Remaining TTL in Redis; `None` if it has none.
+    /// Remaining TTL of the value in Redis; `None` if it has none.
     Left(Option<Duration>),
     /// Latest possible time on the server's clock, since the epoch.
     Now(Duration),
 }
 
-/// Times that an envelope records for its frame.
+/// Times that are recorded with a value in Redis, so that a reader can compute its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// TTL of the value in Redis.
@@ -168,25 +179,27 @@ pub struct Retention {
     pub from: Option<Duration>,
 }
 
-/// Data that a value carries beside its frame.
+/// Data that a value in Redis carries beside the serialized entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     /// Random number that identifies this value among all values stored under its name.
     pub stamp: u64,
-    /// Purge state of the entry when it was stored; at most 128 KiB.
+    /// Purge label: the purge generations of the entry's tags and site when it was stored; at most
+    /// 128 KiB.
     pub label: Bytes,
 }
 
-/// Decoded content of an envelope.
+/// Decoded content of a value in Redis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenedValue {
-    /// The entry.
+    /// Entry in the value.
     pub entry: Decoded,
-    /// The data beside the frame.
+    /// Data that the value carries beside the entry.
     pub annotations: Annotations,
 }
 
-/// Encodes a frame into an envelope for the value of this name.
+/// Encodes a serialized entry as the value that is stored in Redis under `name`: compressed, with a
+/// digest and, if `sealing` has a key, a signature.
 pub fn seal(
     frame: &[u8],
     name: &str,
@@ -217,7 +230,8 @@ pub fn seal(
     out
 }
 
-/// Decodes the value of this name, and verifies that it is an entry of this key.
+/// Decodes the value that was read from Redis under `name`, and verifies that it is the entry of
+/// `key`.
 ///
 /// `value` is untrusted. Allocation is limited to 256 times its length, and to the largest value
 /// that `sealing` allows.

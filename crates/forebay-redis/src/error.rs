@@ -5,40 +5,39 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Part of the server's message when a script runs a command that its user may not run.
 const SCRIPT_DENIED: &str = "can't run this command";
 
-/// Reason why a Redis operation failed.
+/// Reason why a Redis operation failed. Invalid settings are a
+/// [`SettingsError`](crate::SettingsError) instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No endpoint answers; nothing was sent.
-    #[error("no Redis endpoint answers")]
+    /// No configured Redis server answers; nothing was sent.
+    #[error("no configured Redis server answers; nothing was sent")]
     Unavailable,
-    /// The operation exceeded its timeout.
-    #[error("no reply within the timeout")]
+    /// The server did not reply within the read timeout or write timeout.
+    #[error("Redis sent no reply within the timeout (`read_timeout` or `write_timeout`)")]
     TimedOut,
-    /// The connection broke.
-    #[error("connection lost: {0}")]
+    /// The connection to the server broke, for this cause.
+    #[error("the connection to Redis was lost: {0}")]
     ConnectionLost(String),
-    /// The server refuses writes: it is a replica, full, or cannot save. Reads continue.
-    #[error("writes refused: {0}")]
+    /// The server refuses writes, for this cause: it is a replica, full, or cannot save. Reads
+    /// continue.
+    #[error("Redis refuses writes: {0}")]
     WritesRefused(String),
-    /// The server denies access: a wrong password, or a missing right.
-    #[error("access denied: {0}")]
+    /// The server denies access, for this cause: a wrong password, or a missing right.
+    #[error("Redis denies access: {0}")]
     Denied(String),
     /// Data of another program is stored under a name of this cache. It is left unchanged.
-    #[error("data of another program in the namespace")]
+    #[error("data of another program is stored in Redis under a name of forebay")]
     ForeignData,
-    /// The limit of concurrent leases, waiters or attempts is reached.
-    #[error("too many leases or waiters at once")]
+    /// The limit of concurrent leases, of requests that wait for one, or of attempts is reached.
+    #[error("the limit of concurrent leases, or of requests that wait for one, is reached")]
     Busy,
     /// The server evicted a lease, so several instances may load the same key.
-    #[error(
-        "leases were evicted: give Redis more memory, or the eviction policy \
-         volatile-ttl"
-    )]
+    #[error("Redis evicted leases: give Redis more memory, or the eviction policy volatile-ttl")]
     EvictsLeases,
     /// The server is temporarily unable: it is loading its data, or a part of the cluster is
     /// missing.
-    #[error("server unavailable: {0}")]
+    #[error("Redis cannot answer at present: {0}")]
     Unable(String),
 }
 

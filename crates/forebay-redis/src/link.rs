@@ -431,7 +431,7 @@ fn ok_or_error(value: Value) -> RedisResult<Value> {
 }
 
 pub(crate) fn unexpected() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "unexpected reply from Redis").into()
+    (ErrorKind::UnexpectedReturnType, "Redis sent a reply of an unexpected type").into()
 }
 
 pub(crate) fn millis(span: Duration) -> u64 {

@@ -13,12 +13,13 @@ use crate::tier::BLOCKING_FROM;
 /// KiB in zstd, can claim at most 1.5 MiB.
 pub(crate) const RATIO_MAX: usize = 256;
 
-/// Compression settings of stored values.
+/// Compression settings of values in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Codec for writing. Each value names its codec, so readers accept all of them.
+    /// Compression of written values. Each value names its compression, so readers accept all of
+    /// them.
     pub codec: Codec,
-    /// Minimum bytes for compression; smaller values hardly shrink.
+    /// Minimum size of a value in bytes for compression; smaller values hardly shrink.
     pub threshold: usize,
 }
 
@@ -29,18 +30,18 @@ impl Default for Packing {
     }
 }
 
-/// Compression codec.
+/// Compression algorithm of values in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Codec {
-    /// No compression.
+    /// Values are not compressed.
     None,
-    /// Zstandard.
+    /// Zstandard compression.
     Zstd {
         /// Level from 1 to 22; other levels count as the nearest.
         level: i32,
     },
-    /// LZ4: faster than zstd, with larger results.
+    /// LZ4 compression: faster than zstd, with larger results.
     Lz4,
 }
 

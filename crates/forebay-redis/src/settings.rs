@@ -23,7 +23,7 @@ const OBJECT_MAX: u64 = 1 << 20;
 /// Settings of a Redis tier.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The preferred endpoint for reads and writes.
+    /// Preferred endpoint for reads and writes.
     pub nearest: EndpointSettings,
     /// Endpoints that are used, in this order, while the nearest one does not answer: another
     /// region, a replica.
@@ -48,7 +48,8 @@ impl Settings {
     }
 }
 
-/// Connection settings of one endpoint: a server, a Cluster, or the master that Sentinels name.
+/// Connection settings of one Redis endpoint: a server, a Cluster, or the master that Sentinels
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSettings {
     /// Addresses of the servers.
@@ -57,14 +58,15 @@ pub struct EndpointSettings {
     pub login: Option<Login>,
     /// Certificates for `rediss://` URLs.
     pub tls: TlsSettings,
-    /// Timeout of a read. An endpoint that answers its heartbeat later than this is not used.
+    /// Timeout of a read. An endpoint that answers its health check later than this is not used.
     pub read_timeout: Duration,
-    /// Timeout of a write and of a removal.
+    /// Timeout of a write, and of a removal.
     pub write_timeout: Duration,
 }
 
 impl EndpointSettings {
-    /// Returns settings with the default timeouts; user and database are those of the URL.
+    /// Returns settings with the default timeouts, a read timeout of 50 ms and a write timeout of
+    /// 100 ms; user and database are those of the URL.
     #[must_use]
     pub fn new(servers: Servers) -> Self {
         Self {
@@ -83,16 +85,15 @@ impl EndpointSettings {
     }
 }
 
-/// Kind of an endpoint and the URLs of its servers. A URL is
-/// `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS, or
-/// `unix:///path/of/socket`.
+/// Redis servers of an endpoint, by URL: `redis://[user:password@]host[:port][/database]`,
+/// `rediss://` for TLS, or `unix:///path/of/socket`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Servers {
-    /// URL of a single server.
+    /// One server at this URL.
     Single(String),
-    /// URLs of some nodes of a Redis Cluster.
+    /// A Redis Cluster with nodes at these URLs; other nodes are discovered.
     Cluster(Vec<String>),
-    /// The server that the Sentinels name as the master.
+    /// The server that Sentinels name as the master.
     Sentinel {
         /// Name of the master in the Sentinels' configuration.
         master: String,
@@ -112,12 +113,12 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// User name and password of a Redis user.
+/// User name and password for Redis.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// User name; `None` is the default user.
     pub user: Option<String>,
-    /// Password of the user.
+    /// Password of the Redis user.
     pub password: String,
 }
 
@@ -128,13 +129,13 @@ impl fmt::Debug for Login {
     }
 }
 
-/// TLS certificates in PEM format.
+/// TLS certificates for connections to Redis, in PEM format.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
     /// Root certificates that sign the server's certificate; `None` uses the public web
     /// authorities.
     pub authority: Option<Vec<u8>>,
-    /// Client certificate chain, and its private key.
+    /// Client certificate chain and its private key, in this order; `None` sends no certificate.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -161,34 +162,37 @@ impl TlsSettings {
     }
 }
 
-/// Reason why settings were rejected. Messages contain no secrets.
+/// Reason why the settings of a Redis tier were rejected. Messages contain no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The list of servers is empty.
-    #[error("no server URL is given")]
+    /// An endpoint has no server URL.
+    #[error("no URL of a Redis server is given")]
     NoServer,
     /// A server URL is invalid. The URL is not shown, since it may contain a password.
-    #[error("server URL {number} is invalid: {why}")]
+    #[error("URL number {number} of the Redis servers is invalid: {why}")]
     Url {
         /// Number of the URL in the list, from 1.
         number: usize,
         /// Cause of the failure.
         why: String,
     },
-    /// The namespace is empty, too long, or contains a forbidden character.
-    #[error("namespace `{0}` is invalid: expected 1 to 64 letters, digits, `-`, `_`, `.` or `:`")]
+    /// This namespace is empty, too long, or contains a forbidden character.
+    #[error(
+        "Redis namespace `{0}` is invalid: expected 1 to 64 letters, digits, `-`, `_`, `.` or \
+         `:`"
+    )]
     Namespace(String),
     /// A certificate cannot be used, or TLS is not available for this address.
-    #[error("TLS of {address}: {why}")]
+    #[error("TLS to the Redis server {address} cannot be set up: {why}")]
     Tls {
         /// Address of the server, without user and password.
         address: String,
         /// Cause of the failure.
         why: String,
     },
-    /// A timeout is zero.
-    #[error("a timeout must be greater than zero")]
+    /// The read timeout or the write timeout is zero.
+    #[error("the read timeout and the write timeout of a Redis server must be greater than zero")]
     ZeroTimeout,
     /// `tracking` was requested for a Redis Cluster, which does not send invalidation messages for
     /// all nodes.
@@ -202,7 +206,7 @@ pub enum SettingsError {
 /// Maximum length of a namespace, in bytes.
 const NAMESPACE_MAX: usize = 64;
 
-/// Checks a namespace: 1 to 64 ASCII letters, digits, `-`, `_`, `.` or `:`.
+/// Checks that a Redis namespace has 1 to 64 ASCII letters, digits, `-`, `_`, `.` or `:`.
 ///
 /// # Errors
 /// [`SettingsError::Namespace`] if the namespace is invalid.
@@ -299,7 +303,7 @@ mod tests {
         for url in ["http://hidden@host", "", "redis://", "redis://:hidden@host/x", "hidden"] {
             let error = servers(&["redis://ok".to_owned(), url.to_owned()], None).unwrap_err();
             let said = error.to_string();
-            assert!(said.starts_with("server URL 2"), "{said}");
+            assert!(said.starts_with("URL number 2"), "{said}");
             assert!(!said.contains("hidden"), "{said}");
         }
         assert_eq!(servers(&[], None).unwrap_err(), SettingsError::NoServer);

@@ -31,20 +31,22 @@ const BUS_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Default length of the bus, in purges. A reader that is further behind has missed some.
 const BUS_LENGTH: u64 = 16_384;
 
-/// Settings for sharing leases and purges with other instances.
+/// Settings for sharing leases (one load per key) and purges with other instances over Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharingSettings {
     /// Id of this instance, unique among all instances; random by default.
     pub instance: [u8; 16],
-    /// Duration of a lease without renewal.
+    /// Duration of a lease that is not renewed; after it, another instance may load the key.
     pub lease: Duration,
-    /// Interval between lease renewals.
+    /// Interval at which the instance that loads renews its lease.
     pub heartbeat: Duration,
     /// Maximum time for which a lease is renewed.
     pub hard_limit: Duration,
-    /// Lease terms that replace the three above, by namespace of the key.
+    /// Lease terms of single sites or caches, by namespace of the key; they replace the three
+    /// durations above.
     pub lease_overrides: HashMap<Box<[u8]>, LeaseTerms>,
-    /// Maximum time without a confirmed bus position before cached entries count as unverified.
+    /// Maximum time without confirmation that no purge was missed; after it, stored entries count
+    /// as unverified.
     pub bus_silence_max: Duration,
     /// Approximate number of purges that Redis keeps on the bus.
     pub bus_length: u64,
@@ -53,14 +55,14 @@ pub struct SharingSettings {
     pub tracking: bool,
 }
 
-/// Durations of one lease.
+/// Durations of a lease, the right of one instance to load a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// Duration of a lease without renewal.
+    /// Duration of the lease without renewal; after it, another instance may load the key.
     pub duration: Duration,
-    /// Interval between lease renewals.
+    /// Interval at which the instance that loads renews the lease.
     pub heartbeat: Duration,
-    /// Maximum time for which a lease is renewed.
+    /// Maximum time for which the lease is renewed.
     pub hard_limit: Duration,
 }
 

@@ -112,13 +112,15 @@ impl Redis {
         })))
     }
 
-    /// Returns the counters.
+    /// Returns totals since `connect`: reads by result, writes, rejected values, errors, bytes and
+    /// connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
     }
 
-    /// Returns the state of the bus; `None` if only entries are shared.
+    /// Returns the state of the bus that carries purges between instances; `None` if only entries
+    /// are shared.
     #[must_use]
     pub fn sharing(&self) -> Option<SharingState> {
         let BusClient { progress, .. } = &self.0.sharing.as_ref()?.bus;
@@ -241,7 +243,11 @@ impl Inner {
 
     pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
         let mut random = [0; 16];
-        self.random.fill(&mut random).map_err(|_| TierError::failed("no random numbers"))?;
+        self.random.fill(&mut random).map_err(|_| {
+            TierError::failed(
+                "the operating system gave no random numbers for the id of a Redis value",
+            )
+        })?;
         Ok(random)
     }
 

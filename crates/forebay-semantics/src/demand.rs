@@ -1,9 +1,10 @@
 //! Requirements of a request for its answer.
 
 use forebay_core::Demand;
-use http::header::{CACHE_CONTROL, HeaderMap, PRAGMA};
+use http::header::{CACHE_CONTROL, PRAGMA};
 
 use crate::directives::Directives;
+use crate::fields::FieldLines;
 
 /// Translates the request directives of RFC 9111 section 5.2.1 to a demand; values without a directive
 /// are taken from the demand of the site.
@@ -11,8 +12,9 @@ use crate::directives::Directives;
 /// The directives are advisory for a cache (section 5.2.1); forebay honours them. A request with
 /// neither `Cache-Control` nor `Pragma` costs two map lookups and no allocation.
 #[must_use]
-pub fn demand(headers: &HeaderMap, site: &Demand) -> Demand {
-    if !headers.contains_key(CACHE_CONTROL) && !headers.contains_key(PRAGMA) {
+#[inline]
+pub fn demand(headers: &impl FieldLines, site: &Demand) -> Demand {
+    if !headers.has(&CACHE_CONTROL) && !headers.has(&PRAGMA) {
         return site.clone();
     }
     let said = Directives::of_request(headers);
@@ -30,7 +32,7 @@ pub fn demand(headers: &HeaderMap, site: &Demand) -> Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
     use std::time::Duration;
 
     fn of(line: &'static str) -> Demand {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 use smallvec::SmallVec;
 
-use crate::fields::{Members, SECONDS_MAX, delta_seconds, tokens};
+use crate::fields::{FieldLines, Members, SECONDS_MAX, delta_seconds, tokens};
 
 /// Maximum number of field names in one `no-cache="…"` or `private="…"`; with more, the directive
 /// applies to the whole response, which is stricter.
@@ -21,46 +21,49 @@ const NAME_MAX: usize = 22;
 /// matter (section 4.2.1 leaves this choice). A malformed duration counts as the strictest one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// `max-age` (sections 5.2.1.1 and 5.2.2.1); zero if malformed.
+    /// Argument of `max-age` (RFC 9111 sections 5.2.1.1 and 5.2.2.1); zero if malformed.
     pub max_age: Option<Duration>,
-    /// `s-maxage` (section 5.2.2.10); zero if malformed.
+    /// Argument of `s-maxage` (RFC 9111 section 5.2.2.10); zero if malformed.
     pub s_maxage: Option<Duration>,
-    /// `min-fresh` (section 5.2.1.3); ignored if malformed.
+    /// Argument of `min-fresh` (RFC 9111 section 5.2.1.3); ignored if malformed.
     pub min_fresh: Option<Duration>,
-    /// `max-stale` (section 5.2.1.2); without an argument [`Duration::MAX`], zero if malformed.
+    /// Argument of `max-stale` (RFC 9111 section 5.2.1.2); without an argument [`Duration::MAX`],
+    /// zero if malformed.
     pub max_stale: Option<Duration>,
-    /// `stale-while-revalidate` (RFC 5861 section 3); zero if malformed.
+    /// Argument of `stale-while-revalidate` (RFC 5861 section 3); zero if malformed.
     pub stale_while_revalidate: Option<Duration>,
-    /// `stale-if-error` (RFC 5861 section 4); zero if malformed.
+    /// Argument of `stale-if-error` (RFC 5861 section 4); zero if malformed.
     pub stale_if_error: Option<Duration>,
-    /// `no-cache` (sections 5.2.1.4 and 5.2.2.4).
+    /// Scope of `no-cache` (RFC 9111 sections 5.2.1.4 and 5.2.2.4); `None` if the directive is
+    /// absent.
     pub no_cache: Option<Scope>,
-    /// `private` (section 5.2.2.7).
+    /// Scope of `private` (RFC 9111 section 5.2.2.7); `None` if the directive is absent.
     pub private: Option<Scope>,
-    /// `no-store` (sections 5.2.1.5 and 5.2.2.5).
+    /// True if `no-store` is present (RFC 9111 sections 5.2.1.5 and 5.2.2.5).
     pub no_store: bool,
-    /// `no-transform` (sections 5.2.1.6 and 5.2.2.6).
+    /// True if `no-transform` is present (RFC 9111 sections 5.2.1.6 and 5.2.2.6).
     pub no_transform: bool,
-    /// `only-if-cached` (section 5.2.1.7).
+    /// True if `only-if-cached` is present (RFC 9111 section 5.2.1.7).
     pub only_if_cached: bool,
-    /// `must-revalidate` (section 5.2.2.2).
+    /// True if `must-revalidate` is present (RFC 9111 section 5.2.2.2).
     pub must_revalidate: bool,
-    /// `proxy-revalidate` (section 5.2.2.8).
+    /// True if `proxy-revalidate` is present (RFC 9111 section 5.2.2.8).
     pub proxy_revalidate: bool,
-    /// `must-understand` (section 5.2.2.3).
+    /// True if `must-understand` is present (RFC 9111 section 5.2.2.3).
     pub must_understand: bool,
-    /// `public` (section 5.2.2.9).
+    /// True if `public` is present (RFC 9111 section 5.2.2.9).
     pub public: bool,
-    /// `immutable` (RFC 8246).
+    /// True if `immutable` is present (RFC 8246).
     pub immutable: bool,
 }
 
 /// Part of a response to which a directive applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole response.
+    /// The directive applies to the whole response.
     Whole,
-    /// These fields: sorted, without duplicates, at most [`SCOPE_FIELDS_MAX`].
+    /// The directive applies to these fields only: sorted, without duplicates, at most
+    /// [`SCOPE_FIELDS_MAX`].
     Fields(SmallVec<[HeaderName; 2]>),
 }
 
@@ -68,9 +71,9 @@ impl Directives {
     /// Parses the directives of a request. `Pragma: no-cache` applies if there is no `Cache-Control`
     /// (RFC 9111 section 5.4).
     #[must_use]
-    pub fn of_request(headers: &HeaderMap) -> Self {
+    pub fn of_request(headers: &impl FieldLines) -> Self {
         let mut found = Self::of_field(headers, &CACHE_CONTROL);
-        if !headers.contains_key(CACHE_CONTROL)
+        if !headers.has(&CACHE_CONTROL)
             && tokens(headers, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"))
         {
             found.no_cache = Some(Scope::Whole);
@@ -84,10 +87,10 @@ impl Directives {
         Self::of_field(headers, &CACHE_CONTROL)
     }
 
-    fn of_field(headers: &HeaderMap, name: &HeaderName) -> Self {
+    fn of_field(headers: &impl FieldLines, name: &HeaderName) -> Self {
         let mut found = Self::default();
-        for line in headers.get_all(name) {
-            Members::of(line.as_bytes()).for_each(|member| found.take(member));
+        for line in headers.lines(name) {
+            Members::of(line).for_each(|member| found.take(member));
         }
         found
     }

@@ -4,19 +4,50 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+/// Header fields of a message, in any representation.
+///
+/// A decision that reads fields through this trait is the same for a parsed head and for one that
+/// is still bytes.
+pub trait FieldLines {
+    /// Returns the values of all lines of a field, in their order and without white space around
+    /// them.
+    fn lines<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]>;
+
+    /// Returns the values of all lines of the field with this name, given in lower case.
+    fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]>;
+
+    /// Returns `true` if the field has at least one line.
+    fn has(&self, name: &HeaderName) -> bool {
+        self.lines(name).next().is_some()
+    }
+}
+
+impl FieldLines for HeaderMap {
+    fn lines<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        self.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    fn has(&self, name: &HeaderName) -> bool {
+        self.contains_key(name)
+    }
+}
+
 /// Largest duration in seconds; larger values are replaced by it (RFC 9111 section 1.2.2).
 pub(crate) const SECONDS_MAX: u64 = 1 << 31;
 
 /// Returns the members of a comma-separated list of tokens over all lines of a field, trimmed and
 /// without empty ones (RFC 9110 section 5.6.1.2).
 pub(crate) fn tokens<'a>(
-    headers: &'a HeaderMap,
+    headers: &'a impl FieldLines,
     name: &HeaderName,
 ) -> impl Iterator<Item = &'a [u8]> {
     headers
-        .get_all(name)
-        .into_iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .lines(name)
+        .flat_map(|line| line.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
 }
@@ -25,6 +56,13 @@ pub(crate) fn tokens<'a>(
 /// contradict each other or were added by an intermediary.
 pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut lines = headers.get_all(name).into_iter();
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first)
+}
+
+/// Returns the bytes of a field with exactly one line, in any representation; see [`single`].
+pub(crate) fn single_line<'a>(headers: &'a impl FieldLines, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.lines(name);
     let first = lines.next()?;
     lines.next().is_none().then_some(first)
 }

@@ -1,18 +1,25 @@
-//! Forwarding fields (`X-Forwarded-*`, `Forwarded`) for the origin, set by the cache and never taken
-//! from the client.
+//! Forwarding fields (`X-Forwarded-*`, `Forwarded`) and client certificates for the origin, set by the
+//! cache and never copied from a request.
 
 use std::net::IpAddr;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::networks::PeerAddress;
+use crate::scheme::Scheme;
+
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Fields with which a proxy describes the client or the original request. Origins trust them and
 /// they are not part of the key, so values from a client would poison the cache.
-const CLAIMS: [&str; 24] = [
+const CLAIMS: [&str; 26] = [
     "cf-connecting-ip",
+    "client-cert",
+    "client-cert-chain",
     "client-ip",
     "fastly-client-ip",
     "forwarded",
@@ -41,29 +48,91 @@ const CLAIMS: [&str; 24] = [
 /// Common prefix of `x-forwarded-for`, `-host`, `-prefix` and their like.
 const CLAIM_PREFIX: &str = "x-forwarded";
 
-/// Replaces all forwarding fields of an untrusted peer with known values: its address, the scheme
-/// and the requested host.
+/// Sender of a request, as described to the origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    /// Address of the client.
+    pub client: PeerAddress,
+    /// Addresses between the client and the cache, in the order of the request.
+    pub proxies: &'a [IpAddr],
+    /// Scheme that the client used.
+    pub scheme: Scheme,
+    /// Verified certificate of the client in the form of RFC 9440.
+    pub certificate: Option<&'a HeaderValue>,
+    /// Field in which trusted proxies name the client, if it is not one of the usual ones.
+    pub claim: Option<&'a HeaderName>,
+    /// Adds `Forwarded` (RFC 7239) if `true`.
+    pub is_forwarded_added: bool,
+}
+
+impl Sender<'_> {
+    /// Returns the value of `X-Forwarded-For`: the client and the proxies after it. `None` if no IP
+    /// address is known.
+    #[must_use]
+    pub fn forwarded_for(&self) -> Option<String> {
+        let addresses: Vec<String> =
+            self.client.ip().iter().chain(self.proxies).map(IpAddr::to_string).collect();
+        (!addresses.is_empty()).then(|| addresses.join(", "))
+    }
+
+    /// Returns the value of `Forwarded` (RFC 7239 section 4). The first element describes the
+    /// client's request; a sender without an IP address is `unknown` (section 6.2).
+    fn forwarded(&self, host: Option<&HeaderValue>) -> String {
+        let mut value = format!(
+            "for={};proto={}",
+            self.client.ip().map_or_else(|| "unknown".to_owned(), node),
+            self.scheme
+        );
+        if let Some(host) = host.and_then(|host| host.to_str().ok()) {
+            // A normalised authority has no quote and no backslash.
+            value.push_str(&format!(";host=\"{host}\""));
+        }
+        for proxy in self.proxies {
+            value.push_str(&format!(", for={}", node(*proxy)));
+        }
+        value
+    }
+}
+
+/// RFC 7239 section 6: IPv6 is in brackets, and therefore in quotes.
+fn node(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    }
+}
+
+/// Replaces all forwarding fields of a request with known values: addresses, the scheme, the
+/// requested host and the verified certificate. Returns the number of removed fields.
 ///
-/// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them. A
-/// scheme that is not a valid field value is omitted.
+/// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them.
 pub fn replace_forwarding(
     headers: &mut HeaderMap,
-    peer: IpAddr,
-    scheme: &str,
+    sender: &Sender<'_>,
     host: Option<&HeaderValue>,
-) {
-    let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
-    for name in claims {
+) -> usize {
+    let is_removed = |name: &&HeaderName| is_claim(name) || sender.claim == Some(*name);
+    let claims: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
+    for name in &claims {
         headers.remove(name);
     }
-    let peer = HeaderValue::try_from(peer.to_canonical().to_string());
-    let scheme = HeaderValue::from_str(scheme);
-    for (name, value) in [(FORWARDED_FOR, peer.ok()), (FORWARDED_PROTO, scheme.ok())] {
-        value.and_then(|value| headers.insert(name, value));
+    let forwarded_for = sender.forwarded_for().map(HeaderValue::try_from);
+    if let Some(Ok(addresses)) = forwarded_for {
+        headers.insert(FORWARDED_FOR, addresses);
     }
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(sender.scheme.as_str()));
     if let Some(host) = host {
         headers.insert(FORWARDED_HOST, host.clone());
     }
+    if sender.is_forwarded_added
+        && let Ok(value) = HeaderValue::try_from(sender.forwarded(host))
+    {
+        headers.insert(FORWARDED, value);
+    }
+    if let Some(certificate) = sender.certificate {
+        headers.insert(CLIENT_CERT, certificate.clone());
+    }
+    claims.len()
 }
 
 fn is_claim(name: &HeaderName) -> bool {
@@ -93,11 +162,22 @@ mod tests {
             .collect()
     }
 
+    /// Sender that connects directly from 192.0.2.7.
+    fn direct() -> Sender<'static> {
+        Sender {
+            client: PeerAddress::from(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
+            proxies: &[],
+            scheme: Scheme::Http,
+            certificate: None,
+            claim: None,
+            is_forwarded_added: false,
+        }
+    }
+
     fn replaced(lines: &[(&str, &str)], host: Option<&'static str>) -> HeaderMap {
         let mut headers = headers(lines);
         let host = host.map(HeaderValue::from_static);
-        let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
-        replace_forwarding(&mut headers, peer, "http", host.as_ref());
+        replace_forwarding(&mut headers, &direct(), host.as_ref());
         headers
     }
 
@@ -124,15 +204,43 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_mapped_address_is_written_as_ipv4() {
-        let mut headers = HeaderMap::new();
-        let mapped = Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped();
-        replace_forwarding(&mut headers, IpAddr::V6(mapped), "https", None);
-        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7");
-        assert_eq!(headers[FORWARDED_PROTO], "https");
-        replace_forwarding(&mut headers, IpAddr::V6(Ipv6Addr::LOCALHOST), "bad\nscheme", None);
-        assert_eq!(headers[FORWARDED_FOR], "::1");
-        assert!(!headers.contains_key(FORWARDED_PROTO));
+    fn proxies_scheme_and_certificate_are_stated() {
+        let mut fields = headers(&[("x-client", "evil"), ("client-cert", "evil"), ("a", "b")]);
+        let proxies = [Ipv6Addr::LOCALHOST.into(), IpAddr::from([10, 0, 0, 1])];
+        let certificate = HeaderValue::from_static(":AAAA:");
+        let claim = HeaderName::from_static("x-client");
+        let sender = Sender {
+            proxies: &proxies,
+            scheme: Scheme::Https,
+            certificate: Some(&certificate),
+            claim: Some(&claim),
+            is_forwarded_added: true,
+            ..direct()
+        };
+        let host = HeaderValue::from_static("shop.example");
+        assert_eq!(replace_forwarding(&mut fields, &sender, Some(&host)), 2);
+        let expected = headers(&[
+            ("a", "b"),
+            ("x-forwarded-for", "192.0.2.7, ::1, 10.0.0.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "shop.example"),
+            (
+                "forwarded",
+                "for=192.0.2.7;proto=https;host=\"shop.example\", for=\"[::1]\", for=10.0.0.1",
+            ),
+            ("client-cert", ":AAAA:"),
+        ]);
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn a_sender_on_a_unix_socket_has_no_address() {
+        let mut fields = headers(&[("x-forwarded-for", "evil")]);
+        let sender = Sender { client: PeerAddress::Unix, is_forwarded_added: true, ..direct() };
+        replace_forwarding(&mut fields, &sender, None);
+        let expected =
+            headers(&[("x-forwarded-proto", "http"), ("forwarded", "for=unknown;proto=http")]);
+        assert_eq!(fields, expected);
     }
 
     #[test]

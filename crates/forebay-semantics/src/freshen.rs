@@ -22,7 +22,7 @@ pub enum Validated {
 /// Effect of the response to a HEAD on a stored response to GET (RFC 9111 section 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadValidation {
-    /// No effect, because the status is not 200.
+    /// The HEAD has no effect on the stored response, because its status is not 200.
     Nothing,
     /// The stored response is current; its fields are updated as by a 304.
     Same,

@@ -17,9 +17,9 @@ pub const CACHE_GROUP_INVALIDATION: HeaderName =
 /// names of 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// Maximum number of names in one field.
+    /// Maximum number of group names in one field.
     pub count: usize,
-    /// Maximum length of a name in bytes.
+    /// Maximum length of a group name in bytes.
     pub length: usize,
 }
 

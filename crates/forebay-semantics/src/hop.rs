@@ -88,7 +88,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for line in &lines {
         let options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         for option in options.filter_map(|option| HeaderName::from_bytes(option).ok()) {
-            if !is_end_to_end(&option) {
+            if !is_end_to_end(option.as_str()) {
                 headers.remove(option);
             }
         }
@@ -122,8 +122,9 @@ pub fn loops(headers: &HeaderMap) -> bool {
     tokens(headers, &VIA).filter(received_by).count() >= PASSES_MAX
 }
 
-fn is_end_to_end(name: &HeaderName) -> bool {
-    let name = name.as_str();
+/// Returns `true` for a field, named in lower case, that a `Connection` option cannot remove.
+#[must_use]
+pub fn is_end_to_end(name: &str) -> bool {
     END_TO_END.binary_search(&name).is_ok() || name.starts_with(END_TO_END_PREFIX)
 }
 

@@ -18,6 +18,7 @@
 //! | hop-by-hop fields, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
 //! | trailers | 9110 section 6.5 | [`trailers`] |
 //! | forwarding fields for the origin | 9110 section 7.6; 7239 | [`forwarding`] |
+//! | client behind trusted proxies | 7239 | [`client_address`], [`networks`] |
 //! | `Cache-Status` | 9211 | [`status`] |
 //! | dates | 9110 section 5.6.7; 9111 section 4.2 | [`date`] |
 //!
@@ -30,6 +31,7 @@
 //! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
 //! everything that depends on stored entries.
 
+pub mod client_address;
 pub mod date;
 pub mod demand;
 pub mod directives;
@@ -40,6 +42,7 @@ pub mod groups;
 pub mod hop;
 pub mod lifetime;
 pub mod multipart;
+pub mod networks;
 pub mod partial;
 pub mod policy;
 mod preferences;
@@ -47,6 +50,7 @@ pub mod range;
 pub mod rules;
 #[cfg(test)]
 mod samples;
+mod scheme;
 mod spacing;
 pub mod status;
 pub mod storable;
@@ -58,9 +62,12 @@ pub mod withheld;
 
 pub use demand::demand;
 pub use directives::{Directives, Scope};
+pub use fields::FieldLines;
 pub use lifetime::{initial_age, lifetime};
+pub use networks::{Networks, PeerAddress};
 pub use policy::Policy;
 pub use range::{SingleRange, Wanted, range, ranges};
+pub use scheme::Scheme;
 pub use status::{CacheStatus, Forward, Handling, forward_reason};
 pub use storable::{
     RequestRef, ResponseRef, Rules, Storable, Unstorable, check_storable, check_storable_part,

@@ -8,7 +8,7 @@ use http::header::{AGE, DATE, EXPIRES, HeaderMap, HeaderName, LAST_MODIFIED};
 
 use crate::date::{http_date, http_date_near};
 use crate::directives::Directives;
-use crate::fields::{SECONDS_MAX, delta_seconds, single};
+use crate::fields::{FieldLines, SECONDS_MAX, delta_seconds, single, single_line};
 use crate::policy::Policy;
 use crate::storable::{ResponseRef, Rules};
 
@@ -67,13 +67,13 @@ pub(crate) fn lifetime_of(
     (lifetime, lifetime_origin)
 }
 
-/// Origin of a freshness lifetime.
+/// Source of a freshness lifetime: the origin server, or this cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeOrigin {
-    /// The origin server stated it.
+    /// The origin server stated the lifetime.
     Origin,
-    /// This cache chose it, because the origin server stated none. It may be spread by a random
-    /// amount.
+    /// This cache chose the lifetime, because the origin server stated none. It may be varied by a
+    /// random amount.
     Cache,
 }
 
@@ -163,8 +163,8 @@ fn date(headers: &HeaderMap, received: WallTime) -> Option<WallTime> {
     single(headers, &DATE).and_then(|line| http_date_near(line.as_bytes(), received))
 }
 
-pub(crate) fn date_in(headers: &HeaderMap, name: &HeaderName) -> Option<WallTime> {
-    single(headers, name).and_then(|line| http_date(line.as_bytes()))
+pub(crate) fn date_in(headers: &impl FieldLines, name: &HeaderName) -> Option<WallTime> {
+    single_line(headers, name).and_then(http_date)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::vary::selects;
 /// requests every other byte.
 pub const SPANS_MAX: usize = 64;
 
-/// Range of bytes in a body, both ends inclusive.
+/// Range of bytes in a body, first and last byte inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Position of the first byte.
@@ -25,7 +25,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the number of bytes, at least 1.
+    /// Returns the number of bytes in the range, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a span has at least one byte")]
     pub const fn len(self) -> u64 {
@@ -47,7 +47,7 @@ impl Span {
 pub struct ContentRange {
     /// Range of bytes in the message.
     pub span: Span,
-    /// Length of the whole body in bytes, if known.
+    /// Length of the whole body in bytes; `None` if the field does not state it.
     pub complete: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ impl ContentRange {
         Some(Self { span: Span { first, last: first + (length - 1) }, ..self })
     }
 
-    /// Returns the field value.
+    /// Returns the range as a `Content-Range` field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
         let Span { first, last } = self.span;
@@ -165,7 +165,7 @@ pub fn combined_fields(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     joined
 }
 
-/// Stored ranges of one body, ordered and disjoint.
+/// Stored byte ranges of one body, in ascending order and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     spans: SmallVec<[Span; 2]>,
@@ -173,8 +173,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Adds a range. Returns false and changes nothing if the range contradicts the known length or
-    /// would be one more than [`SPANS_MAX`] separate ranges.
+    /// Adds a stored range. Returns false and changes nothing if the range contradicts the known
+    /// length of the body or would be one more than [`SPANS_MAX`] separate ranges.
     pub fn insert(&mut self, range: ContentRange) -> bool {
         let complete = self.complete.or(range.complete);
         let contradicts = range.complete.is_some_and(|length| Some(length) != complete);
@@ -199,19 +199,19 @@ impl Parts {
         true
     }
 
-    /// Returns the ranges in ascending order.
+    /// Returns the stored ranges in ascending order.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Returns the length of the whole body in bytes, if a part stated it.
+    /// Returns the length of the whole body in bytes, if a stored part stated it.
     #[must_use]
     pub const fn complete(&self) -> Option<u64> {
         self.complete
     }
 
-    /// Returns true if all bytes of this range are stored.
+    /// Returns true if all bytes of the range `wanted` are stored.
     #[must_use]
     pub fn cover(&self, wanted: Span) -> bool {
         self.spans.iter().any(|span| span.holds(wanted))

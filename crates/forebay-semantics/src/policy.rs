@@ -12,16 +12,16 @@ pub const TARGETED: [HeaderName; 2] = [
     HeaderName::from_static("cdn-cache-control"),
 ];
 
-/// Directives that control the caching of a response.
+/// Directives that control the caching of a response, and the field that contains them (RFC 9213).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Applicable directives.
+    /// Directives of the field that applies.
     pub said: Directives,
-    /// Field that contains them.
+    /// Field whose directives apply.
     pub ruled_by: RuledBy,
 }
 
-/// Field with the applicable directives.
+/// Field whose directives control the caching of a response (RFC 9213).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RuledBy {
     /// `Cache-Control`; `Expires` applies if it has no freshness directive.

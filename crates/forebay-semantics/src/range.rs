@@ -15,7 +15,7 @@ use crate::validate::strong_match;
 /// Byte range that a request asks for, for a server that can send one part only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SingleRange {
-    /// The whole body, status 200.
+    /// The whole body is sent, with status 200.
     Whole,
     /// Bytes from `first` to `last`, both inclusive and inside the body, status 206.
     Part {
@@ -24,21 +24,22 @@ pub enum SingleRange {
         /// Position of the last byte.
         last: u64,
     },
-    /// A range outside the body, status 416.
+    /// The range is outside the body: status 416.
     Unsatisfiable,
 }
 
 /// Byte ranges that a request asks for, for a server that can send several parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The whole body, status 200.
+    /// The whole body is sent, with status 200.
     Whole,
-    /// One range inside the body, status 206 with a `Content-Range`.
+    /// One range inside the body is sent, with status 206 and a `Content-Range`.
     One(Span),
     /// Two or more disjoint ranges inside the body, in the order of the request, status 206 as
     /// `multipart/byteranges`; see [`Multipart`](crate::multipart::Multipart).
     Several(SmallVec<[Span; 4]>),
-    /// No range inside the body, status 416; see [`unsatisfied`](crate::partial::unsatisfied).
+    /// No requested range is inside the body: status 416; see
+    /// [`unsatisfied`](crate::partial::unsatisfied).
     Unsatisfiable,
 }
 
@@ -115,7 +116,7 @@ pub fn stored_range(
     parts.cover(span).then_some(ContentRange { span, complete: parts.complete() })
 }
 
-/// Start of the single range of a request.
+/// Start of the single range that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeStart {
     /// Position of the first byte.

@@ -72,8 +72,9 @@ leaves a choice. 9110 is HTTP Semantics, 9111 HTTP Caching, 9112 HTTP/1.1, 5861 
 8246 `immutable`, 9211 `Cache-Status`, 9213 targeted cache control, 9651 structured fields, 9875
 cache groups, 10008 `QUERY`.
 
-A malformed field never causes an error response. If a field can mean both \"store\" and \"do not
-store\", it means \"do not store\"; a malformed lifetime is zero, so the response is stale.
+A malformed caching field never causes an error response; framing errors and Host give 400. If a
+field can mean both \"store\" and \"do not store\", it means \"do not store\"; a malformed lifetime is
+zero, so the response is stale.
 
 The last column names the test that fails if the rule is not implemented: a test of
 `forebay-semantics`, a test of `forebay-core` where it says so, or a scenario of

@@ -8,42 +8,40 @@ use crate::hop::PSEUDONYM;
 
 /// Inline capacity in bytes, enough for the longest value, so that rendering allocates only the
 /// value itself.
-const VALUE_USUAL: usize = 128;
+pub const VALUE_USUAL: usize = 128;
 
-/// Number of decimal digits of the largest number.
-const DIGITS_MAX: usize = 20;
-
-/// Parameters of one `Cache-Status` member.
+/// Parameters of this cache's member of a `Cache-Status` field (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// Handling of the request; `hit` and `fwd` exclude each other (RFC 9211 sections 2.1 and 2.2),
     /// hence one field.
     pub handling: Handling,
-    /// Remaining freshness in seconds, negative for a stale response (section 2.4).
+    /// Remaining freshness lifetime of the response in seconds, negative for a stale response (RFC
+    /// 9211 section 2.4); `None` omits it.
     pub ttl: Option<i64>,
-    /// Additional token (section 2.8).
+    /// Additional token that explains the handling (RFC 9211 section 2.8).
     pub detail: Option<&'static str>,
 }
 
-/// Source of the response.
+/// Source of a response: the store or the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
-    /// The store, without a request to the origin.
+    /// The response comes from the store, without a request to the origin.
     Hit,
-    /// The origin.
+    /// The response comes from the origin.
     Forward(Forward),
 }
 
 /// Request that was forwarded to the origin, alone or collapsed with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Reason why the stored response was not used (section 2.2).
+    /// Reason why the stored response was not used (RFC 9211 section 2.2).
     pub why: Why,
-    /// Status code of the origin's response (section 2.3).
+    /// Status code of the origin's response (RFC 9211 section 2.3); `None` omits it.
     pub status: Option<u16>,
-    /// True if the response was stored (section 2.5).
+    /// True if the response was stored (RFC 9211 section 2.5).
     pub stored: bool,
-    /// True if one load served several requests (section 2.6).
+    /// True if one load served several requests (RFC 9211 section 2.6).
     pub collapsed: bool,
 }
 
@@ -71,9 +69,16 @@ impl CacheStatus {
         Self { handling: Handling::Forward(forward), ttl: None, detail }
     }
 
-    /// Returns the field value.
+    /// Returns the parameters as a `Cache-Status` field value.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
+        // The fallback applies only to a detail that is not a token.
+        HeaderValue::from_bytes(&self.to_bytes()).unwrap_or(HeaderValue::from_static(PSEUDONYM))
+    }
+
+    /// Returns the bytes of the field value.
+    #[must_use]
+    pub fn to_bytes(&self) -> SmallVec<[u8; VALUE_USUAL]> {
         let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();
         text.extend_from_slice(PSEUDONYM.as_bytes());
         match self.handling {
@@ -82,20 +87,17 @@ impl CacheStatus {
         }
         if let Some(ttl) = self.ttl {
             text.extend_from_slice(b"; ttl=");
-            if ttl < 0 {
-                text.push(b'-');
-            }
-            write_number(&mut text, ttl.unsigned_abs());
+            text.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
         }
         if let Some(detail) = self.detail {
             text.extend_from_slice(b"; detail=");
             text.extend_from_slice(detail.as_bytes());
         }
-        // The fallback applies only to a detail that is not a token.
-        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(PSEUDONYM))
+        text
     }
 
-    /// Appends the member of this cache after those of caches nearer to the origin (section 2).
+    /// Appends the member of this cache to `Cache-Status`, after those of caches nearer to the
+    /// origin (RFC 9211 section 2).
     pub fn append_to(&self, headers: &mut HeaderMap) {
         headers.append(CACHE_STATUS, self.to_value());
     }
@@ -107,7 +109,7 @@ impl Forward {
         text.extend_from_slice(forward_reason(self.why).as_bytes());
         if let Some(status) = self.status {
             text.extend_from_slice(b"; fwd-status=");
-            write_number(text, u64::from(status));
+            text.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
         }
         if self.stored {
             text.extend_from_slice(b"; stored");
@@ -141,21 +143,6 @@ pub const fn forward_reason(why: Why) -> &'static str {
         // `uri-miss` and `vary-miss` is unknown for them.
         _ => "miss",
     }
-}
-
-fn write_number(text: &mut SmallVec<[u8; VALUE_USUAL]>, number: u64) {
-    let mut digits = [b'0'; DIGITS_MAX];
-    let mut left = number;
-    let mut start = DIGITS_MAX;
-    for (place, digit) in digits.iter_mut().enumerate().rev() {
-        *digit += u8::try_from(left % 10).unwrap_or_default();
-        left /= 10;
-        start = place;
-        if left == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(digits.get(start..).unwrap_or_default());
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::validate::validator;
 use crate::vary::{Selects, selects};
 use crate::withheld::Withheld;
 
-/// Options of a site where the RFCs leave a choice.
+/// Options of a site for storing responses, where the RFCs leave a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Freshness lifetime of a response without an explicit one, if its status allows a heuristic
@@ -51,7 +51,7 @@ pub struct ResponseRef<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// Reason against storing a response.
+/// Reason against storing a response in a shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unstorable {
@@ -82,7 +82,7 @@ pub enum Unstorable {
 }
 
 impl Unstorable {
-    /// Returns the stable code for `Cache-Status` and logs.
+    /// Returns the stable code of the reason, for `Cache-Status` and logs.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -104,11 +104,11 @@ impl Unstorable {
 /// Storable part of a response, with its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storable {
-    /// Freshness lifetime and stale windows.
+    /// Freshness lifetime and stale windows of the stored response.
     pub lifetime: Lifetime,
-    /// Origin of the freshness lifetime.
+    /// Source of the freshness lifetime: the origin server, or this cache.
     pub lifetime_origin: LifetimeOrigin,
-    /// Fields that must not be stored; only the requesting client gets them.
+    /// Fields of the response that must not be stored; only the requesting client gets them.
     pub withheld: Withheld,
 }
 

@@ -15,11 +15,11 @@ const REFERENCE_MAX: usize = 8 * 1024;
 /// Target URI of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// Scheme, `http` or `https`.
+    /// Scheme of the target URI, `http` or `https`.
     pub scheme: &'a str,
-    /// Host, and the port unless it is the default of the scheme.
+    /// Host of the target URI, and the port unless it is the default of the scheme.
     pub authority: &'a str,
-    /// Path and query.
+    /// Path and query of the target URI.
     pub path_and_query: &'a str,
 }
 

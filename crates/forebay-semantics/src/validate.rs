@@ -12,7 +12,7 @@ use http::header::{
 };
 
 use crate::date::http_date;
-use crate::fields::{single, tokens};
+use crate::fields::{FieldLines, single, single_line, tokens};
 use crate::hop::strip_hop_by_hop;
 use crate::lifetime::date_in;
 
@@ -146,16 +146,21 @@ pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
     merged
 }
 
-/// Returns true if the client's copy is current, so that a 304 is the response to its GET or HEAD
-/// (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored response.
+/// Returns true if the copy that the client already has is current, so that a 304 is the response
+/// to its GET or HEAD (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored
+/// response.
 #[must_use]
-pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap) -> bool {
+pub fn client_has_it(
+    request: &impl FieldLines,
+    status: StatusCode,
+    stored: &impl FieldLines,
+) -> bool {
     // RFC 9110 section 13.2.1: conditions apply only if the response would be a success.
     if !status.is_success() {
         return false;
     }
     // RFC 9110 section 13.1.3: If-None-Match takes precedence over If-Modified-Since.
-    if request.contains_key(IF_NONE_MATCH) {
+    if request.has(&IF_NONE_MATCH) {
         return none_match_fails(request, stored);
     }
     // RFC 9110 section 15.4.5: a date condition applies to a 200 only.
@@ -164,7 +169,7 @@ pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap
     }
     // An If-Modified-Since with an invalid date or several lines is ignored.
     let Some(since) = date_in(request, &IF_MODIFIED_SINCE) else { return false };
-    let changed = if stored.contains_key(LAST_MODIFIED) { &LAST_MODIFIED } else { &DATE };
+    let changed = if stored.has(&LAST_MODIFIED) { &LAST_MODIFIED } else { &DATE };
     date_in(stored, changed).is_some_and(|changed| changed <= since)
 }
 
@@ -173,16 +178,21 @@ pub fn client_has_it(request: &HeaderMap, status: StatusCode, stored: &HeaderMap
 #[must_use]
 pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     let has_tag = stored.contains_key(ETAG);
-    let is_repeated = |name: &HeaderName| {
-        NOT_MODIFIED_FIELDS.contains(name)
-            || name.as_str().starts_with(CORS_PREFIX)
-            || (!has_tag && *name == LAST_MODIFIED)
-    };
     let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELDS.len());
+    let is_repeated = |name: &HeaderName| is_not_modified_field(name.as_str(), has_tag);
     for (name, value) in stored.iter().filter(|(name, _)| is_repeated(name)) {
         fields.append(name, value.clone());
     }
     fields
+}
+
+/// Returns `true` if a 304 repeats the stored field with this name, given in lower case; see
+/// [`not_modified_fields`]. `has_tag` states that the stored response has an `ETag`.
+#[must_use]
+pub fn is_not_modified_field(name: &str, has_tag: bool) -> bool {
+    NOT_MODIFIED_FIELDS.iter().any(|repeated| repeated == name)
+        || name.starts_with(CORS_PREFIX)
+        || (!has_tag && name == LAST_MODIFIED.as_str())
 }
 
 /// Returns the fields of a 304 made from a response for this client alone: all of them, including
@@ -231,15 +241,14 @@ pub fn must_forward(request: &HeaderMap) -> bool {
 
 /// RFC 9110 section 13.1.2: `*` matches every existing response, a list matches if one of its tags
 /// matches in a weak comparison.
-fn none_match_fails(request: &HeaderMap, stored: &HeaderMap) -> bool {
-    if single(request, &IF_NONE_MATCH).is_some_and(|value| value.as_bytes().trim_ascii() == b"*") {
+fn none_match_fails(request: &impl FieldLines, stored: &impl FieldLines) -> bool {
+    if single_line(request, &IF_NONE_MATCH).is_some_and(|value| value.trim_ascii() == b"*") {
         return true;
     }
-    let Some(tag) = single(stored, &ETAG).map(HeaderValue::as_bytes) else { return false };
+    let Some(tag) = single_line(stored, &ETAG) else { return false };
     request
-        .get_all(IF_NONE_MATCH)
-        .into_iter()
-        .flat_map(|line| EntityTags { rest: line.as_bytes() })
+        .lines(&IF_NONE_MATCH)
+        .flat_map(|line| EntityTags { rest: line })
         .any(|candidate| weak_match(candidate, tag))
 }
 

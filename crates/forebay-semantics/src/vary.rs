@@ -6,7 +6,7 @@ use forebay_core::Vary;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, VARY};
 use smallvec::SmallVec;
 
-use crate::fields::tokens;
+use crate::fields::{FieldLines, tokens};
 use crate::preferences::normalized;
 use crate::spacing::without_list_space;
 
@@ -17,9 +17,9 @@ pub const SELECTING_FIELDS_MAX: usize = 32;
 /// Parsed `Vary` of a response (RFC 9110 section 12.5.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selects {
-    /// No request field selects; there is one variant.
+    /// No request field selects a variant; there is only one.
     Nothing,
-    /// These request fields select.
+    /// These request fields select a variant.
     By(Vary),
     /// `*` or a malformed `Vary`: the response matches no other request.
     Everything,
@@ -76,15 +76,15 @@ fn is_coded(headers: &HeaderMap) -> bool {
 ///
 /// Borrowed if there is one line that needs no change.
 #[must_use]
-pub fn selecting_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
+pub fn selecting_value<'a>(headers: &'a impl FieldLines, name: &str) -> Option<Cow<'a, [u8]>> {
     combined(headers, name).map(|value| match name {
         "accept-encoding" | "accept-language" => normalized(name, value),
         _ => without_list_space(name, value),
     })
 }
 
-fn combined<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
-    let mut lines = headers.get_all(name).into_iter().map(|line| line.as_bytes().trim_ascii());
+fn combined<'a>(headers: &'a impl FieldLines, name: &str) -> Option<Cow<'a, [u8]>> {
+    let mut lines = headers.lines_named(name).map(<[u8]>::trim_ascii);
     let first = lines.next()?;
     let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
     let mut combined = [first, second].join(&b", "[..]);

@@ -52,20 +52,20 @@ impl Withheld {
         Self(names)
     }
 
-    /// Returns the fields that the directives of a response name.
+    /// Returns the fields that the `private` and `no-cache` directives of a response name.
     #[must_use]
     pub fn of(response: &HeaderMap) -> Self {
         Self::remove_qualified(&mut Policy::of(response).said)
     }
 
-    /// Returns true if this field is withheld.
+    /// Returns true if the field `name` is withheld.
     #[must_use]
     pub fn holds(&self, name: &HeaderName) -> bool {
         self.0.contains(name)
     }
 
-    /// Removes the withheld fields from fields that will be stored, and returns them for the
-    /// requesting client.
+    /// Removes the withheld fields from `headers`, which will be stored, and returns the removed
+    /// fields for the requesting client.
     pub fn remove_from(&self, headers: &mut HeaderMap) -> HeaderMap {
         let mut own = HeaderMap::new();
         for name in &self.0 {

@@ -15,7 +15,7 @@ use forebay_semantics::storable::check_storable;
 use forebay_semantics::trailers::strip_trailers;
 use forebay_semantics::vary::SELECTING_FIELDS_MAX;
 use forebay_semantics::{
-    Directives, RequestRef, ResponseRef, Rules, Scope, Selects, SingleRange, Target,
+    Directives, RequestRef, ResponseRef, Rules, Scheme, Scope, Selects, SingleRange, Target,
     also_invalidated, demand, forwarding, hop, initial_age, lifetime, range, selecting_value,
     selects, storable, validate,
 };
@@ -256,7 +256,15 @@ proptest! {
             prop_assert_eq!(sent, validator.tag.as_deref());
         }
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        forwarding::replace_forwarding(&mut request, peer, "http", None);
+        let sender = forwarding::Sender {
+            client: peer.into(),
+            proxies: &[],
+            scheme: Scheme::Http,
+            certificate: None,
+            claim: None,
+            is_forwarded_added: false,
+        };
+        forwarding::replace_forwarding(&mut request, &sender, None);
         prop_assert_eq!(request.get_all("x-forwarded-for").into_iter().count(), 1);
         prop_assert!(!request.contains_key("x_forwarded_host"));
     }

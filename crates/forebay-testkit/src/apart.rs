@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use fastrand::Rng;
 
 use crate::client::{Client, Reply};
 use crate::origin::Origin;
@@ -45,10 +46,6 @@ pub struct Caches {
     connections: Vec<Option<Client>>,
 }
 
-/// Numbers that look random and follow from a seed.
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
 impl Apart {
     /// Starts the origin.
     pub async fn start() -> anyhow::Result<Self> {
@@ -69,19 +66,19 @@ impl Apart {
     }
 
     async fn steps(&self, seed: u64, caches: &mut Caches) -> anyhow::Result<()> {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         self.versions.restart();
         for step in 0..STEPS {
-            match dice.below(10) {
-                0 => (caches.advance)(Duration::from_secs([1, 2, 61][dice.index(3)])),
-                1 => self.versions.change(dice.index(pages::PAGES_MAX)),
+            match random.u8(..10) {
+                0 => (caches.advance)(Duration::from_secs([1, 2, 61][random.usize(..3)])),
+                1 => self.versions.change(random.usize(..pages::PAGES_MAX)),
                 _ => {
-                    let count = if dice.below(4) == 0 { 1 + dice.below(CROWD_MAX) } else { 1 };
-                    let page = format!("/{seed}/{}", dice.below(PAGES));
+                    let count = if random.u8(..4) == 0 { random.u64(1..=CROWD_MAX) } else { 1 };
+                    let page = format!("/{seed}/{}", random.u64(..PAGES));
                     let callers: Vec<Caller> =
-                        (0..count).map(|_| Caller::new(&page, &mut dice)).collect();
+                        (0..count).map(|_| Caller::new(&page, &mut random)).collect();
                     caches
-                        .ask(&callers, &mut dice)
+                        .ask(&callers, &mut random)
                         .await
                         .with_context(|| format!("step {step}"))?;
                 }
@@ -102,10 +99,10 @@ impl Caches {
     }
 
     /// All of them at once, each at one of the caches.
-    async fn ask(&mut self, callers: &[Caller], dice: &mut Dice) -> anyhow::Result<()> {
+    async fn ask(&mut self, callers: &[Caller], random: &mut Rng) -> anyhow::Result<()> {
         let mut asking = tokio::task::JoinSet::new();
         for caller in callers {
-            let cache = dice.index(self.addresses.len());
+            let cache = random.usize(..self.addresses.len());
             let (address, caller) = (self.addresses[cache], caller.clone());
             let idle = self.connections[cache].take();
             asking.spawn(async move {
@@ -120,7 +117,7 @@ impl Caches {
         }
         while let Some(asked) = asking.join_next().await {
             let (cache, client) = asked??;
-            self.connections[cache] = client.or(self.connections[cache].take());
+            self.connections[cache] = client.or_else(|| self.connections[cache].take());
         }
         Ok(())
     }
@@ -129,34 +126,6 @@ impl Caches {
 /// Returns true if the connection can be asked again.
 fn keeps(reply: &Reply) -> bool {
     reply.ended_cleanly() && reply.field("connection") != Some("close")
-}
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap_or(0)
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.index(all.len())]
-    }
-}
-
-impl std::fmt::Debug for Caches {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Caches").field(&self.addresses).finish()
-    }
 }
 
 /// A request field: its name, its letter in a record, and the values that clients send, with the
@@ -204,4 +173,8 @@ fn check_record(record: &[u8], own: [char; FIELDS.len()], coding: char) -> anyho
     }
     ensure!(read[FIELDS.len()] == coding, "another coding than {coding}: {text}");
     Ok(())
+}
+
+fn one_of<T: Copy>(all: &[T], random: &mut Rng) -> T {
+    all[random.usize(..all.len())]
 }

@@ -1,13 +1,13 @@
 //! HTTP/1.1 client that shows responses as received: fields in order, truncated bodies, interim
 //! responses, and the time of each part.
 //!
-//! Every wait is limited by the client's timeout, [`PATIENCE`] by default.
+//! Every wait is limited by [`PATIENCE`].
 
 mod crowd;
 mod reply;
 mod request;
 
-pub use crowd::{Timings, crowd};
+pub use crowd::{Timings, crowd, crowd_of};
 pub use reply::{Interim, Reply};
 pub use request::Request;
 
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 
 use crate::wire::{BodyReader, Framing, Wire};
 
-/// Default limit of one step, such as the wait for one response.
+/// Limit of one step, such as the wait for one response.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Maximum number of bytes of a body that are kept; later ones are only counted.
@@ -34,7 +34,6 @@ const INTERIM_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
-    patience: Duration,
     asked: VecDeque<Asked>,
     body_unread: bool,
 }
@@ -54,13 +53,7 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = within(PATIENCE, "connect", TcpStream::connect(address)).await?;
         let wire = Wire::new(stream.with_context(|| format!("connect to {address}"))?)?;
-        Ok(Self { wire, patience: PATIENCE, asked: VecDeque::new(), body_unread: false })
-    }
-
-    /// Sets the limit of each step.
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
+        Ok(Self { wire, asked: VecDeque::new(), body_unread: false })
     }
 
     /// Sends a request and reads its whole response.
@@ -108,7 +101,7 @@ impl Client {
         if self.body_unread {
             bail!("the body of the reply before has not been read to its end");
         }
-        within(self.patience, "a reply's head", self.next_head()).await?
+        within(PATIENCE, "a reply's head", self.next_head()).await?
     }
 
     /// Reads the rest of a response's body.
@@ -125,11 +118,11 @@ impl Client {
     /// If that takes too long.
     pub async fn read_body_until(&mut self, reply: &mut Reply, enough: u64) -> anyhow::Result<()> {
         let reading = reply.body.read(&mut self.wire, enough);
-        let waited = tokio::time::timeout(self.patience, reading).await;
+        let waited = tokio::time::timeout(PATIENCE, reading).await;
         self.body_unread = !reply.body.ended();
         waited.with_context(|| {
-            let (waited, came) = (self.patience, reply.body.length);
-            format!("waited {waited:?} for a reply's body, of which {came} bytes came")
+            let came = reply.body.length;
+            format!("waited {PATIENCE:?} for a reply's body, of which {came} bytes came")
         })
     }
 
@@ -139,7 +132,7 @@ impl Client {
     /// If that takes too long, or more than [`BODY_KEPT`] bytes arrive.
     pub async fn read_to_close(&mut self) -> anyhow::Result<Closed> {
         let mut bytes = BytesMut::new();
-        let broke = within(self.patience, "the end of the connection", async {
+        let broke = within(PATIENCE, "the end of the connection", async {
             loop {
                 match self.wire.some(u64::MAX).await {
                     Ok(some) if some.is_empty() => return Ok(None),
@@ -173,7 +166,7 @@ impl Client {
 
     async fn write(&mut self, bytes: &[u8], is_head: bool) -> anyhow::Result<()> {
         self.asked.push_back(Asked { is_head, at: Instant::now() });
-        within(self.patience, "room to write", self.wire.write(bytes)).await??;
+        within(PATIENCE, "room to write", self.wire.write(bytes)).await??;
         Ok(())
     }
 

@@ -70,28 +70,3 @@ impl Default for SteppedClock {
 fn add(to: &AtomicI64, by_ms: i64) {
     to.update(Ordering::SeqCst, Ordering::SeqCst, |now| now.saturating_add(by_ms));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_move_both_clocks_and_jumps_only_the_wall() {
-        let clock = SteppedClock::starting_at(100);
-        let start = clock.now_ms();
-        clock.step(Duration::from_millis(2_500));
-        assert_eq!((clock.now_ms() - start, clock.unix_seconds()), (2_500, 102));
-        clock.jump_wall(-200);
-        assert_eq!((clock.now_ms() - start, clock.unix_ms()), (2_500, -97_500));
-        assert_eq!(clock.unix_seconds(), -98);
-    }
-
-    #[test]
-    fn saturates_instead_of_overflowing() {
-        let clock = SteppedClock::new();
-        clock.step(Duration::MAX);
-        clock.step(Duration::MAX);
-        assert_eq!(clock.now_ms(), i64::MAX);
-        SteppedClock::starting_at(i64::MAX).jump_wall(i64::MAX);
-    }
-}

@@ -60,8 +60,6 @@ impl Faults {
 pub struct Way {
     /// Delay of each byte; bytes keep their order, and delays do not add up.
     pub latency: Duration,
-    /// Maximum rate in bytes per second; `None` is unlimited.
-    pub bytes_per_second: Option<u64>,
     /// Treatment of bytes: pass, wait or drop.
     pub flow: Flow,
 }

@@ -76,22 +76,3 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Fields {
         Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn order_case_and_duplicates_are_kept() {
-        let mut fields = Fields::default();
-        for line in [&b"Set-Cookie: a=1"[..], b"X-Odd : b", b"set-cookie:\tc=3 ", b"no colon"] {
-            fields.push_line(line);
-        }
-        let all: Vec<_> = fields.iter().collect();
-        let expected =
-            [("Set-Cookie", "a=1"), ("X-Odd ", "b"), ("set-cookie", "c=3"), ("no colon", "")];
-        assert_eq!(all, expected);
-        assert_eq!(fields.joined("SET-COOKIE").as_deref(), Some("a=1, c=3"));
-        assert_eq!(fields.joined("x-odd"), None);
-    }
-}

@@ -112,32 +112,3 @@ impl Drop for Waiter<'_> {
         self.0.send_modify(|state| state.waiters -= 1);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn opens_at_the_last_arrival_and_stays_open() {
-        let gate = Gate::of(2);
-        gate.arrive();
-        assert!(!gate.is_open());
-        assert_eq!(gate.arrivals(), (1, 2));
-        gate.arrive();
-        gate.wait().await;
-        assert!(gate.is_open());
-    }
-
-    #[tokio::test]
-    async fn a_dropped_waiter_no_longer_counts() {
-        let gate = Gate::new();
-        let waiter = tokio::spawn({
-            let gate = gate.clone();
-            async move { gate.wait().await }
-        });
-        gate.wait_waiters(1).await;
-        waiter.abort();
-        assert!(waiter.await.unwrap_err().is_cancelled());
-        assert_eq!(gate.waiters(), 0);
-    }
-}

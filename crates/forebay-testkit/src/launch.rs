@@ -6,12 +6,18 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use rustix::process::{Pid, kill_process};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 pub(crate) use lines::Lines;
+
+use crate::client::{Client, Reply, Request};
+use crate::scenario::Selector;
 
 /// Maximum duration of a start; a cold debug binary on a loaded machine is slow.
 const READY_WAIT: Duration = Duration::from_secs(20);
@@ -29,17 +35,17 @@ const READY: &str = "forebay ready";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM.
-    Term,
+    Term = 15,
     /// SIGINT.
-    Int,
+    Int = 2,
     /// SIGHUP.
-    Hup,
+    Hup = 1,
     /// SIGSTOP, which suspends the process.
-    Stop,
+    Stop = 19,
     /// SIGCONT, which resumes it.
-    Cont,
+    Cont = 18,
     /// SIGKILL, which cannot be handled.
-    Kill,
+    Kill = 9,
 }
 
 /// Command to start.
@@ -48,18 +54,31 @@ pub struct Launch {
     path: PathBuf,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    folder: Option<Arc<TempDir>>,
 }
 
 impl Launch {
     /// Command with the path of a binary.
     pub fn binary(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), args: Vec::new(), env: Vec::new() }
+        Self { path: path.into(), args: Vec::new(), env: Vec::new(), folder: None }
     }
 
     /// Adds arguments.
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Adds `--config` with a file of this text, which exists as long as the process.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn config(mut self, text: &str) -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        let file = folder.path().join("forebay.toml");
+        std::fs::write(&file, text)?;
+        self.folder = Some(Arc::new(folder));
+        Ok(self.args(["--config".into(), file.into_os_string()]))
     }
 
     /// Sets an environment variable. Variables named `FOREBAY_…` are not inherited, because they
@@ -112,7 +131,7 @@ impl Launch {
         let stderr = Lines::of(child.stderr.take().context("no stderr")?);
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let ready = Ready { address: unknown, admin: None };
-        Ok(Launched { child, pid, stdout, stderr, ready })
+        Ok(Launched { child, pid, stdout, stderr, ready, _folder: self.folder })
     }
 }
 
@@ -135,6 +154,7 @@ pub struct Launched {
     stdout: Lines,
     stderr: Lines,
     ready: Ready,
+    _folder: Option<Arc<TempDir>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +172,27 @@ impl Launched {
     /// Address of its admin listener, if the ready line names one.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.ready.admin
+    }
+
+    /// Requests a page of the admin listener.
+    ///
+    /// # Errors
+    /// If there is no admin listener, or it does not answer.
+    pub async fn get_admin(&self, path: &str) -> anyhow::Result<Reply> {
+        let admin = self.admin().context("the ready line names no admin listener")?;
+        let request = Request::get(path).field("Host", admin.to_string());
+        Client::connect(admin).await?.ask(&request).await
+    }
+
+    /// Sum of the samples of a metric, such as `name` or `name{label="value"}`; 0 without any.
+    ///
+    /// # Errors
+    /// If the metrics cannot be read.
+    pub async fn metric(&self, selector: &str) -> anyhow::Result<u64> {
+        let (selector, _) = Selector::read(selector).context("not a metric")?;
+        let text = self.get_admin("/metrics").await?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        Ok(selector.sum(&text.text()).unwrap_or_default() as u64)
     }
 
     /// Process id.
@@ -194,7 +235,7 @@ impl Launched {
     /// # Errors
     /// If the exit of the process has been awaited: its id may belong to another process by now.
     pub async fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        self::signal(self.child.id().context("the process has ended")?, signal).await
+        self::signal(self.child.id().context("the process has ended")?, signal)
     }
 
     /// Waits for the exit of the process.
@@ -223,28 +264,26 @@ impl Launched {
     }
 }
 
-/// Sends a signal to a process.
-pub(crate) async fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
-    // The `kill` command may be missing, but every shell has it built in.
-    let script = ["-c", "kill -s \"$1\" \"$2\"", "sh", signal.name(), &pid.to_string()];
-    let status = Command::new("sh").args(script).status().await?;
-    if !status.success() {
-        bail!("signal {signal:?} to process {pid} failed: {status}");
-    }
-    Ok(())
+/// Memory of a process in bytes, by the name of the field in its status: `VmRSS` or `VmHWM`.
+///
+/// # Errors
+/// If there is no such process.
+pub fn memory(pid: u32, field: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = line.context(field.to_owned())?.trim().trim_end_matches(" kB");
+    Ok(kib.parse::<u64>()? << 10)
 }
 
-impl Signal {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Term => "TERM",
-            Self::Int => "INT",
-            Self::Hup => "HUP",
-            Self::Stop => "STOP",
-            Self::Cont => "CONT",
-            Self::Kill => "KILL",
-        }
-    }
+/// Sends a signal to a process.
+///
+/// # Errors
+/// If there is no such process.
+pub fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
+    let number =
+        rustix::process::Signal::from_named_raw(signal as i32).context("no such signal")?;
+    Ok(kill_process(pid, number)?)
 }
 
 /// Reads `forebay ready: http://ADDR (admin http://ADDR)`; the part in parentheses is optional.
@@ -258,6 +297,3 @@ fn parse_ready(line: &str) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
     let admin = line.contains("admin http://").then(|| addresses.last()).flatten();
     Ok((address, admin.transpose()?))
 }
-
-#[cfg(test)]
-mod tests;

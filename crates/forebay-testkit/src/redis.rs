@@ -235,7 +235,7 @@ impl RedisServer {
     }
 
     async fn signal(&self, sent: Signal) -> anyhow::Result<()> {
-        signal(self.child.id().context("the server has ended")?, sent).await
+        signal(self.child.id().context("the server has ended")?, sent)
     }
 
     /// Kills the server, waits for its exit, and returns its port, which is free again.
@@ -266,6 +266,3 @@ impl RedisServer {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

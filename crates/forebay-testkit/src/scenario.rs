@@ -75,80 +75,64 @@
 //!
 //! The **after** block runs when all clients have ended: `expect ORIGIN COUNT [PATH] OP N` with
 //! COUNT one of `requests`, `conditional`, `connections`, `in-flight`, `in-flight-max`,
-//! `abandoned`, `broken-off`, `malformed`; `expect FOREBAY metric NAME{LABEL="…"} OP N`, which sums
+//! `abandoned`; `expect FOREBAY metric NAME{LABEL="…"} OP N`, which sums
 //! every sample with these labels. OP is one of `= != >= <= > <`. All counters together get two
 //! seconds to reach their values. A metric without any sample and without a `# TYPE` line is a
 //! failure, not 0, so that a misspelled name cannot pass.
 
+mod check;
+mod client;
+mod counter;
 mod date;
-mod failure;
 mod front;
+mod gates;
 mod line;
 mod metrics;
+mod origin;
 mod parse;
 mod run;
-mod script;
 
-pub use failure::{Failure, Failures, Fault};
 pub use front::{Front, Running, Setting};
+pub(crate) use metrics::Selector;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+/// Failed expectation or syntax error at a line of a scenario.
+#[derive(Clone, Debug)]
+struct Fault {
+    /// Line number from 1; 0 for the file as a whole.
+    line: usize,
+    /// Expected and actual value.
+    what: String,
+}
+
+impl Fault {
+    fn new(line: usize, what: impl Into<String>) -> Self {
+        Self { line, what: what.into() }
+    }
+}
 
 /// Runs one scenario file against a front end.
 ///
 /// # Errors
-/// Every failed expectation, with its line.
-pub async fn run_file<F: Front>(path: impl AsRef<Path>, front: &F) -> Result<(), Failure> {
-    let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::of_file(path, &error))?;
-    run_text(path, &text, front).await
-}
-
-/// Runs the text of a scenario; `name` replaces the path in messages.
-///
-/// # Errors
-/// Every failed expectation, with its line.
-pub async fn run_text<F: Front>(
-    name: impl AsRef<Path>,
-    text: &str,
-    front: &F,
-) -> Result<(), Failure> {
-    let script = parse::parse(text).map_err(|fault| Failure::new(name.as_ref(), vec![fault]))?;
-    run::run(script, front).await.map_err(|faults| Failure::new(name.as_ref(), faults))
-}
-
-/// Runs every `.scn` file of a directory in the order of their names, prints a line for each, and
-/// returns their number.
-///
-/// # Errors
-/// Every scenario that failed, or an error if the directory has no `.scn` file.
-#[expect(clippy::print_stdout, reason = "the list of scenarios that ran")]
-pub async fn run_folder<F: Front>(folder: impl AsRef<Path>, front: &F) -> Result<usize, Failures> {
-    let folder = folder.as_ref();
-    let files = scenario_files(folder).map_err(|error| Failures::of_folder(folder, &error))?;
-    let mut failures = Vec::new();
-    for file in &files {
-        let outcome = run_file(file, front).await;
-        let verdict = if outcome.is_ok() { "ok    " } else { "FAILED" };
-        println!("{verdict} {}", file.display());
-        failures.extend(outcome.err());
-    }
-    if failures.is_empty() { Ok(files.len()) } else { Err(Failures(failures)) }
-}
-
-fn scenario_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for found in std::fs::read_dir(folder)? {
-        let path = found?.path();
-        if path.extension().is_some_and(|extension| extension == "scn") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(std::io::Error::other("no .scn file in this folder"));
-    }
-    Ok(files)
+/// Every failed expectation as `file:line: what`, the most likely cause first.
+pub async fn run_file<F: Front>(path: impl AsRef<Path>, front: &F) -> anyhow::Result<()> {
+    let path = path.as_ref().display();
+    let text = std::fs::read_to_string(path.to_string()).with_context(|| path.to_string())?;
+    // The clients are tasks that share the text, so it lives as long as the process.
+    let outcome = match parse::parse(text.leak()) {
+        Ok(script) => run::run(script, front).await,
+        Err(fault) => Err(vec![fault]),
+    };
+    let shown = |fault: Fault| match fault.line {
+        0 => format!("{path}: {}", fault.what),
+        line => format!("{path}:{line}: {}", fault.what),
+    };
+    outcome.map_err(|faults| {
+        anyhow::Error::msg(faults.into_iter().map(shown).collect::<Vec<_>>().join("\n"))
+    })
 }
 
 #[cfg(test)]

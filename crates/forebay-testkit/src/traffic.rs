@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
+
 /// Mean number of requests per second.
 pub const RATE: f64 = 860.0;
 
@@ -39,15 +41,15 @@ pub struct Arrival {
 /// Endless iterator of requests: exponential gaps, normally distributed pages.
 #[derive(Debug)]
 pub struct Traffic {
-    dice: Dice,
+    random: Rng,
     at: f64,
 }
 
 impl Traffic {
     /// Requests determined by `seed`.
     #[must_use]
-    pub const fn from_seed(seed: u64) -> Self {
-        Self { dice: Dice(seed), at: 0.0 }
+    pub fn from_seed(seed: u64) -> Self {
+        Self { random: Rng::with_seed(seed), at: 0.0 }
     }
 }
 
@@ -55,8 +57,9 @@ impl Iterator for Traffic {
     type Item = Arrival;
 
     fn next(&mut self) -> Option<Arrival> {
-        self.at += -self.dice.unit().ln() / RATE;
-        let page = (MIDDLE + SPREAD * self.dice.normal()).round().clamp(0.0, (PAGES - 1) as f64);
+        self.at += -unit(&mut self.random).ln() / RATE;
+        let page =
+            (MIDDLE + SPREAD * normal(&mut self.random)).round().clamp(0.0, (PAGES - 1) as f64);
         #[expect(clippy::cast_possible_truncation, reason = "it lies between 0 and PAGES")]
         #[expect(clippy::cast_sign_loss, reason = "it lies between 0 and PAGES")]
         let page = page as usize;
@@ -64,48 +67,13 @@ impl Iterator for Traffic {
     }
 }
 
-/// SplitMix64 generator; consecutive seeds give independent sequences.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    /// Uniformly distributed in (0, 1].
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        ((mixed >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Standard normally distributed (Box-Muller transform).
-    fn normal(&mut self) -> f64 {
-        let (radius, angle) = (self.unit(), self.unit());
-        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
-    }
+/// Uniformly distributed in (0, 1].
+fn unit(random: &mut Rng) -> f64 {
+    1.0 - random.f64()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_determines_the_requests_and_their_distribution() {
-        let drawn: Vec<_> = Traffic::from_seed(7).take(100_000).collect();
-        let again = Traffic::from_seed(7).take(100_000);
-        assert!(again.eq(drawn.iter().copied()));
-        let count = drawn.len() as f64;
-        let rate = count / drawn[drawn.len() - 1].at.as_secs_f64();
-        assert!((850.0..870.0).contains(&rate), "{rate}");
-        let mean = drawn.iter().map(|arrival| arrival.page as f64).sum::<f64>() / count;
-        let variance =
-            drawn.iter().map(|arrival| (arrival.page as f64 - mean).powi(2)).sum::<f64>() / count;
-        // Rounding adds a twelfth to the variance.
-        assert!(
-            (49.95..50.05).contains(&mean) && (3.9..4.3).contains(&variance),
-            "{mean} {variance}"
-        );
-        assert!(drawn.iter().all(|arrival| arrival.page < PAGES - 1));
-    }
+/// Standard normally distributed (Box-Muller transform).
+fn normal(random: &mut Rng) -> f64 {
+    let (radius, angle) = (unit(random), unit(random));
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }

@@ -34,27 +34,29 @@ impl<V: Send + Sync + 'static> Prior<V> {
 }
 
 impl<V> Prior<V> {
-    /// The previous value, if there is one.
+    /// Returns the previous value of the key; `None` if nothing is stored or the stored entry says
+    /// that the value is absent.
     #[must_use]
     pub const fn value(&self) -> Option<&Arc<V>> {
         self.value.as_ref()
     }
 
-    /// The [validator](Answer::validator) of the previous answer, such as an `ETag` or a digest.
-    /// `None` if that answer had a [version](Self::version) instead.
+    /// Returns the [validator](Answer::validator) of the previous answer, such as an `ETag` or a
+    /// digest. `None` if that answer had none, or a [version](Self::version) instead.
     #[must_use]
     pub fn validator(&self) -> Option<&[u8]> {
         self.validator.as_deref().filter(|tag| version::read(tag).is_none())
     }
 
-    /// The [version](Answer::version) of the stored entry, as set by the previous answer or by
-    /// [`Cache::set_versioned`](crate::Cache::set_versioned).
+    /// Returns the [version](Answer::version) of the stored entry, as set by the previous answer or
+    /// by [`Cache::set_versioned`](crate::Cache::set_versioned); `None` if it has none.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         version::read(self.validator.as_ref()?)
     }
 
-    /// The age of the stored entry, also if that entry says that the value is absent.
+    /// Returns the time since the stored entry was loaded, set or found unchanged, also if the
+    /// entry says that the value is absent. `None` if nothing is stored.
     #[must_use]
     pub const fn age(&self) -> Option<Duration> {
         self.age
@@ -106,81 +108,86 @@ impl<V> Answer<V> {
         Self { outcome, overrides, tags: Vec::new(), validator: None, cost: None }
     }
 
-    /// A value, for every caller that asks for the key.
+    /// Creates an answer with a value, for every caller that asks for the key.
     pub fn value(value: V) -> Self {
         Self::shared(Arc::new(value))
     }
 
-    /// A value that is already in an `Arc`, for every caller that asks for the key.
+    /// Creates an answer with a value that is already in an `Arc`, for every caller that asks for
+    /// the key.
     pub const fn shared(value: Arc<V>) -> Self {
         Self::of(AnswerKind::Value(value))
     }
 
-    /// The value does not exist. The cache stores this answer, for `negative_ttl` if that is set.
+    /// Creates an answer that says that the key has no value. The cache stores this fact, for
+    /// `negative_ttl` if that is set.
     pub const fn absent() -> Self {
         Self::of(AnswerKind::Absent)
     }
 
-    /// The [previous value](Prior::value) is still valid: its lifetime starts again. It keeps its
-    /// tags and its validator unless this answer names others. The load fails if nothing was
-    /// stored before.
+    /// Creates an answer that says that the [previous value](Prior::value) is still valid: its
+    /// lifetime starts again. The entry keeps its tags and its validator unless this answer names
+    /// others. The load fails if nothing was stored before.
     pub const fn unchanged() -> Self {
         Self::of(AnswerKind::Unchanged)
     }
 
-    /// A value, or its absence, for this call only (hit-for-miss): it is neither stored nor given
-    /// to callers that wait for the same key. For ten seconds, or until an answer for the key is
-    /// stored, calls for the key are not coalesced.
+    /// Creates an answer for this call only: a value, or `None` for its absence (hit-for-miss). It
+    /// is neither stored nor given to callers that wait for the same key. For ten seconds, or until
+    /// an answer for the key is stored, calls for the key are not coalesced.
     pub fn pass(value: Option<V>) -> Self {
         Self::of(AnswerKind::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
 
-    /// Freshness lifetime of the answer, without jitter. Overrides the call and the cache.
+    /// Sets the freshness lifetime of the answer, without jitter. It overrides the `ttl` of the
+    /// call and of the cache.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.overrides.fresh = Some(Fresh::For(ttl));
         self
     }
 
-    /// Schedule at whose next time the answer becomes stale. Replaces a `ttl`.
+    /// Sets a schedule: the answer becomes stale at the schedule's next time. Replaces a `ttl`.
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
     }
 
-    /// Time after the end of freshness during which the value is served while one load refreshes it.
+    /// Sets the time after the end of freshness during which the value is served while one load
+    /// refreshes it in the background.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.overrides.stale_while_revalidate = Some(window);
         self
     }
 
-    /// Time after the end of freshness during which the value is served if a load fails.
+    /// Sets the time after the end of freshness during which the value is served if a load fails.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.overrides.stale_if_error = Some(window);
         self
     }
 
-    /// Tags by which the entry can be invalidated, added to the tags of the call.
+    /// Adds tags by which the entry can be invalidated, beside the tags of the call.
     pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// Identifier of this state of the value, which the next loader reads as [`Prior::validator`].
+    /// Sets an identifier of this state of the value, such as an `ETag`, which the next loader
+    /// reads as [`Prior::validator`].
     pub fn validator(mut self, version: impl Into<Bytes>) -> Self {
         self.validator = Some(version.into());
         self
     }
 
-    /// Version of the value, a number that grows with each change. A load does not replace an entry
-    /// with a newer version; see [`Cache::set_versioned`](crate::Cache::set_versioned). It replaces
-    /// a [validator](Self::validator), and the next loader reads it as [`Prior::version`].
+    /// Sets the version of the value, a number that grows with each change. A load does not replace
+    /// an entry with a newer version; see [`Cache::set_versioned`](crate::Cache::set_versioned). It
+    /// replaces a [validator](Self::validator), and the next loader reads it as [`Prior::version`].
     pub fn version(mut self, version: u64) -> Self {
         self.validator = Some(version::written(version));
         self
     }
 
-    /// Cost of the load, if it differs from the load's duration. Costlier entries are refreshed
-    /// earlier.
+    /// Sets the cost of the load, if it differs from the load's duration. Entries with costlier
+    /// loads are refreshed earlier before they expire (early refresh).
     pub const fn cost(mut self, cost: Duration) -> Self {
         self.cost = Some(cost);
         self

@@ -152,7 +152,11 @@ async fn read(tier: Arc<dyn Tier>, pending: Vec<PendingRead>) {
     let read = reading.await.unwrap_or(Err(TierError::TimedOut));
     let read = read.and_then(|records| {
         let (expected, got) = (keys.len(), records.len());
-        let error = || TierError::failed(format!("{got} records for {expected} keys"));
+        let error = || {
+            TierError::failed(format!(
+                "the tier returned {got} records for a read of {expected} keys"
+            ))
+        };
         (got == expected).then_some(records).ok_or_else(error)
     });
     match read {
@@ -208,7 +212,7 @@ impl Reader {
         let (reply, record) = oneshot::channel();
         self.passed.store(tier_index + 1, Ordering::Relaxed);
         self.batch.add(tier, tier_index, passed, PendingRead { key: key.to_key(), reply });
-        let cancelled = || Err(TierError::failed("the batched read was cancelled"));
+        let cancelled = || Err(TierError::failed("the read of several keys was cancelled"));
         async move { record.await.unwrap_or_else(|_| cancelled()) }.boxed()
     }
 }

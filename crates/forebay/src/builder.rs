@@ -50,7 +50,7 @@ const VALUE_MAX_SMALL_CACHE: u64 = 256 << 10;
 /// entries over several shards, so that threads seldom contend, and the shards fill up one by one.
 const EXACT_ENTRIES_MAX: u64 = 16_384;
 
-/// The size of the memory tier.
+/// Bound on the size of a cache's memory tier, in bytes or in values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(Bound);
 
@@ -61,35 +61,36 @@ enum Bound {
 }
 
 impl Memory {
-    /// A bound in bytes, keys and overhead included. The [weigher](Builder::weigher) returns the
-    /// size of a value.
+    /// Creates a bound in bytes, keys and overhead included. The [weigher](Builder::weigher)
+    /// returns the size of a value.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self(Bound::Bytes(bytes))
     }
 
-    /// A bound in values, plus a 15th as many absent values. Up to 16,384 entries the bound is
-    /// exact. Larger caches never exceed it, and begin to evict a few percent below it.
+    /// Creates a bound on the number of values, plus a 15th as many absent values. Up to 16,384
+    /// entries the bound is exact. Larger caches never exceed it, and begin to evict a few percent
+    /// below it.
     #[must_use]
     pub const fn entries(entries: u64) -> Self {
         Self(Bound::Entries(entries))
     }
 }
 
-/// A limit on concurrent loads that several caches of one origin share.
+/// Limit on concurrent loads that several caches share, for example all caches of one database.
 #[derive(Clone, Debug)]
 pub struct LoadLimiter(Arc<Semaphore>);
 
 impl LoadLimiter {
-    /// Allows this many concurrent loads; zero counts as one.
+    /// Creates a limit of this many concurrent loads; zero counts as one.
     #[must_use]
     pub fn at_most(loads: usize) -> Self {
         Self(Arc::new(Semaphore::new(loads.clamp(1, Semaphore::MAX_PERMITS))))
     }
 }
 
-/// The settings of a cache that is to be built. Each cache is independent of other caches and of
-/// environment variables.
+/// Settings of a cache that is to be built; [`build`](Self::build) creates the cache. Each cache is
+/// independent of other caches and of environment variables.
 #[must_use]
 pub struct Builder<V> {
     name: String,
@@ -146,43 +147,45 @@ impl<V: Send + Sync + 'static> Builder<V> {
         }
     }
 
-    /// Size of the memory tier. Required.
+    /// Sets the size of the memory tier. Required.
     pub const fn memory(mut self, memory: Memory) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// Function that returns the size of a value in bytes, with the memory that the value owns.
-    /// Required for a bound in bytes, except for types that own no memory and for caches with
+    /// Sets the function that returns the size of a value in bytes, with the memory that the value
+    /// owns. Required for a bound in bytes, except for types that own no memory and for caches with
     /// tiers. With tiers the default is the length of the encoded value before compression.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
         self.weigher = Some(Arc::new(weigh));
         self
     }
 
-    /// Maximum size of an entry in bytes, with about 100 bytes of overhead; larger entries are not
-    /// stored. Default: a 64th of the memory bound; in small caches a quarter of it, up to 256 KiB.
+    /// Sets the maximum size of an entry in bytes, with about 100 bytes of overhead; larger entries
+    /// are not stored. Default: a 64th of the memory bound; in small caches a quarter of it, up to
+    /// 256 KiB.
     pub const fn value_max(mut self, bytes: u64) -> Self {
         self.value_max = Some(bytes);
         self
     }
 
-    /// Freshness lifetime of values, with a jitter of up to 5 %. Default: values stay fresh until
-    /// they are removed or evicted.
+    /// Sets the freshness lifetime of values, with a jitter of up to 5 %. Default: values stay
+    /// fresh until they are removed or evicted.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.ttl = Some(ttl);
         self
     }
 
-    /// Schedule at whose next time values become stale, such as midnight. Replaces a `ttl`.
+    /// Sets a schedule: values become stale at the schedule's next time, such as midnight. Replaces
+    /// a `ttl`.
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.lifetimes.expires_at = Some(schedule);
         self
     }
 
-    /// Sliding lifetime: a value stays fresh while each use follows the previous one within `idle`,
-    /// and for `max` at most after its load. Replaces a `ttl`. A use is recorded at most 16 times
-    /// within `idle`, so the effective idle time can be a 16th shorter.
+    /// Sets a sliding lifetime: a value stays fresh while each use follows the previous one within
+    /// `idle`, and for `max` at most after its load. Replaces a `ttl`. A use is recorded at most 16
+    /// times within `idle`, so the effective idle time can be a 16th shorter.
     ///
     /// Only memory records uses. [Tiers](Self::tiers) below it keep a value for `idle` after its
     /// load. A value that is found there within that time slides on in memory; a value that memory
@@ -193,9 +196,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Adaptive lifetime: each time a load returns an equal value, or an
-    /// [unchanged](crate::Answer::unchanged) answer, the lifetime doubles, up to `max`. A changed
-    /// value starts with the `ttl` again. Requires a `ttl` shorter than `max`.
+    /// Sets an adaptive lifetime: each time a load returns an equal value, or an
+    /// [unchanged](crate::Answer::unchanged) answer, the lifetime of the value doubles, up to
+    /// `max`. A changed value starts with the `ttl` again. Requires a `ttl` shorter than `max`.
     pub fn adaptive(mut self, max: Duration) -> Self
     where
         V: PartialEq,
@@ -205,94 +208,98 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Time for which memory serves a value before it asks the [tiers](Self::tiers) below for a
-    /// newer one. It bounds how long two instances can differ. The check loads nothing from the
-    /// origin if a tier has a fresh value. Default: the lifetime in the tier below.
+    /// Sets the time for which memory serves a value before it asks the [tiers](Self::tiers) below
+    /// for a newer one. It bounds how long two instances can differ. The check loads nothing from
+    /// the origin if a tier has a fresh value. Default: the lifetime in the tier below.
     pub const fn memory_ttl(mut self, ttl: Duration) -> Self {
         self.memory_ttl = Some(ttl);
         self
     }
 
-    /// Freshness lifetime of absent values. Default: the lifetime of values.
+    /// Sets the freshness lifetime of absent values. Default: the lifetime of values.
     pub const fn negative_ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.negative_ttl = Some(ttl);
         self
     }
 
-    /// Time after the end of freshness during which a stale value is served while one load
-    /// refreshes it. A key that is requested at least this often never makes a call wait.
+    /// Sets the time after the end of freshness during which a stale value is served while one load
+    /// refreshes it in the background. A key that is requested at least this often never makes a
+    /// call wait. Default: zero.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.lifetimes.stale_while_revalidate = window;
         self
     }
 
-    /// Time after the end of freshness during which a stale value is served if a load fails: the
-    /// longest outage of the origin that callers do not notice.
+    /// Sets the time after the end of freshness during which a stale value is served if a load
+    /// fails: the longest outage of the origin that callers do not notice. Default: zero.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.lifetimes.stale_if_error = window;
         self
     }
 
-    /// Random variation of lifetimes by up to 5 % in both directions, so that values that were
-    /// loaded together do not expire together. Default: on. Lifetimes that an answer or a call sets
-    /// get none.
+    /// Enables or disables the random variation of lifetimes by up to 5 % in both directions, so
+    /// that values that were loaded together do not expire together. Default: enabled. Lifetimes
+    /// that an answer or a call sets are never varied.
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.lifetimes.jitter = jitter;
         self
     }
 
-    /// Factor of early refresh: 0 disables it, 1 is the published optimum (XFetch) and the default,
-    /// and larger values refresh earlier. It must be finite and not negative.
+    /// Sets the factor of early refresh, which loads a frequently used value shortly before it
+    /// expires: 0 disables it, 1 is the published optimum (XFetch) and the default, and larger
+    /// values refresh earlier. The factor must be finite and not negative.
     pub const fn beta(mut self, beta: f64) -> Self {
         self.demand.beta = beta;
         self
     }
 
-    /// Time after which a call that waits for a load gets the stale value, if there is one within
-    /// [`stale_if_error`](Self::stale_if_error). The load continues, and its result is stored.
+    /// Sets the time after which a call that waits for a load gets the stale value, if there is one
+    /// within [`stale_if_error`](Self::stale_if_error). The load continues, and its result is
+    /// stored. Default: none.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.demand.soft_timeout = Some(after);
         self
     }
 
-    /// Maximum time that a call waits; then it fails with [`Error::TimedOut`](crate::Error). The
-    /// load continues, and its result is stored.
+    /// Sets the maximum time that a call waits; then it fails with
+    /// [`Error::TimedOut`](crate::Error). The load continues, and its result is stored. Default:
+    /// none.
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self
     }
 
-    /// Time after which a load is cancelled, and separately the longest time that a load waits for
-    /// a permit of [`loads_max`](Self::loads_max). Default: one minute.
+    /// Sets the time after which a load is cancelled, and separately the longest time that a load
+    /// waits for a permit of [`loads_max`](Self::loads_max). Default: one minute.
     pub const fn load_timeout(mut self, after: Duration) -> Self {
         self.load_timeout = after;
         self
     }
 
-    /// Maximum number of concurrent loads of this cache; further loads wait for a permit. Default:
-    /// unlimited.
+    /// Sets the maximum number of concurrent loads of this cache; further loads wait for a permit.
+    /// Default: unlimited.
     pub const fn loads_max(mut self, loads: usize) -> Self {
         self.loads_max = Some(loads);
         self
     }
 
-    /// Limit on concurrent loads that is shared with other caches, in addition to
-    /// [`loads_max`](Self::loads_max).
+    /// Adds a limit on concurrent loads that is shared with other caches;
+    /// [`loads_max`](Self::loads_max) applies as well.
     pub fn load_limiter(mut self, limiter: &LoadLimiter) -> Self {
         self.load_limiter = Some(limiter.clone());
         self
     }
 
-    /// Adds the key to errors, as [`Error::ForKey`](crate::Error::ForKey). Default: off, because
-    /// keys may be personal data and errors end in logs.
+    /// Adds the key to the errors of calls, as [`Error::ForKey`](crate::Error::ForKey). Default:
+    /// disabled, because keys may be personal data and errors end in logs.
     pub const fn keys_in_errors(mut self) -> Self {
         self.keys_in_errors = true;
         self
     }
 
-    /// Tiers below memory, the fastest first, and the codec of their values. They hold entries that
-    /// memory has evicted and that other instances have written. Use a [`TierConfig`] to give a
-    /// tier a maximum lifetime.
+    /// Sets the tiers below memory, the fastest first, and the codec of their values. They hold
+    /// entries that memory has evicted and that other instances have written. Use a [`TierConfig`]
+    /// to give a tier a maximum lifetime.
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
@@ -303,14 +310,14 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Codec of the tiers that `disk` and `redis` add.
+    /// Sets the codec of the values in the tiers that `disk` and `redis` add.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
         self.codec = Some(Arc::new(codec));
         self
     }
 
-    /// Adds a directory as the next lower tier. Values are encoded as uncompressed MessagePack
-    /// unless [`codec`](Self::codec) sets another codec.
+    /// Adds a directory as the next lower tier, with entries that survive the process. Values are
+    /// encoded as uncompressed MessagePack unless [`codec`](Self::codec) sets another codec.
     #[cfg(feature = "disk")]
     pub fn disk(self, disk: crate::Disk) -> Self
     where
@@ -319,8 +326,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self.push_tier(disk)
     }
 
-    /// Adds a server as the next lower tier. Values are encoded as uncompressed MessagePack unless
-    /// [`codec`](Self::codec) sets another codec.
+    /// Adds a Redis server as the next lower tier, which several processes share. Values are
+    /// encoded as uncompressed MessagePack unless [`codec`](Self::codec) sets another codec.
     ///
     /// It also joins this cache with the caches of the same name in other processes, as
     /// [`cluster`](Self::cluster) does. Each cache needs a handle of its own.
@@ -347,24 +354,25 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Treatment of a failed read of a lower tier. Default: graceful, where it counts as a miss. If
-    /// strict, a call that would have to load fails with [`Error::Tier`](crate::Error::Tier); hits
-    /// in memory and background refreshes are not affected.
+    /// Sets the treatment of a failed read of a lower tier. Default: graceful, where it counts as a
+    /// miss. If strict, a call that would have to load fails with
+    /// [`Error::Tier`](crate::Error::Tier); hits in memory and background refreshes are not
+    /// affected.
     pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
         self.tier_errors = errors;
         self
     }
 
-    /// Connection to the same cache in other processes. One process loads a key while the others
-    /// wait for its result, and an invalidation reaches all of them. The processes share one of the
-    /// [`tiers`](Self::tiers), which also carries leases and the bus: for Redis, pass the tier twice
-    /// to [`Cluster::new`].
+    /// Connects this cache to the same cache in other processes. One process loads a key while the
+    /// others wait for its result, and an invalidation reaches all of them. The processes share one
+    /// of the [`tiers`](Self::tiers), which also carries leases and the bus: for Redis, pass the
+    /// tier twice to [`Cluster::new`].
     pub fn cluster(mut self, cluster: Cluster) -> Self {
         self.cluster = Some(cluster);
         self
     }
 
-    /// Clock for lifetimes. Default: the system clock.
+    /// Sets the clock for lifetimes. Default: the system clock.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -54,13 +54,13 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Starts to build a cache. The name distinguishes it from other caches in the keys of shared
-    /// tiers.
+    /// Returns the settings of a new cache. The name distinguishes the cache from other caches in
+    /// the keys of shared tiers.
     pub fn builder(name: impl Into<String>) -> Builder<V> {
         Builder::new(name.into())
     }
 
-    /// Returns the name of the cache.
+    /// Returns the name that was given to [`builder`](Self::builder).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -196,41 +196,43 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().set_versioned(key.as_ref(), value.into(), version).await
     }
 
-    /// Removes a value if `version`, the version of the change that deleted it, is newer than the
-    /// stored or removed one. For the duration of `load_timeout` no older version is stored. Returns
-    /// `false` if it removes nothing.
+    /// Removes the value of a key if `version`, the version of the change that deleted it, is newer
+    /// than the stored or removed one. For the duration of
+    /// [`load_timeout`](crate::Builder::load_timeout) no older version is stored. Returns `false`
+    /// if it removes nothing.
     pub async fn remove_versioned(&self, key: impl AsRef<str>, version: u64) -> bool {
         let (key, newer) = (self.shared.owned_key(key.as_ref()), self.shared.newer(version));
         self.shared.engine.remove_version(key.borrowed(), newer).await
     }
 
-    /// Removes a value. A load in flight for the key answers the calls that wait for it, and is not
-    /// stored. Returns `false` if nothing was stored.
+    /// Removes the value of a key from all tiers. A load in flight for the key answers the calls
+    /// that wait for it, and is not stored. Returns `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
-    /// Makes a value stale (soft purge): it is served only within its stale windows. Returns `false`
-    /// if nothing was stored.
+    /// Makes the value of a key stale (soft purge): it is served only within its stale windows.
+    /// Returns `false` if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Soft).await.found
     }
 
-    /// Removes all entries with a tag, in constant time.
+    /// Removes all entries of this cache with a tag. The cost does not depend on their number.
     pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
     }
 
-    /// Removes all entries that have at least one of the tags.
+    /// Removes all entries of this cache that have at least one of the tags.
     pub async fn invalidate_tags<T: AsRef<str>>(&self, tags: impl IntoIterator<Item = T>) {
         for tag in tags {
             self.invalidate_tag(tag).await;
         }
     }
 
-    /// Makes all entries with a tag stale (soft purge).
+    /// Makes all entries of this cache with a tag stale (soft purge): they are served only within
+    /// their stale windows.
     pub async fn expire_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;
     }
@@ -380,7 +382,9 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`].
+    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`]. Returns
+    /// `false` if the value is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be
+    /// encoded.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }

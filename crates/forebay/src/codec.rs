@@ -73,20 +73,29 @@ const VALUE_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The format cannot represent the value, or the bytes are not a value of the expected type.
-    #[error("value does not match its format: {0}")]
+    /// The format cannot represent the value, or the stored bytes are not a value of the expected
+    /// type.
+    #[error(
+        "the codec's format cannot represent the value, or the stored bytes are not a value of the \
+             expected type: {0}"
+    )]
     Format(Arc<str>),
-    /// The header is unknown: another program or a later version wrote the bytes.
-    #[error("bytes are not a value in a known version of the codec")]
+    /// The header is not one of this codec: another program or a later version wrote the bytes.
+    #[error("the bytes are not a value that this version of the codec has encoded")]
     Unknown,
+    /// The bytes given as a dictionary are not a Zstandard dictionary with an id.
+    #[error("the bytes are not a Zstandard dictionary with an id")]
+    NotADictionary,
     /// The format or the compression needs the named Cargo feature, which is not enabled.
-    #[error("value needs the Cargo feature {0}, which is not enabled")]
+    #[error("the encoded value needs the Cargo feature {0} of forebay, which is not enabled")]
     NotBuiltIn(&'static str),
     /// The value needs the dictionary with this id, which this codec does not have.
-    #[error("value needs dictionary {0:08x}, which this codec does not have")]
+    #[error(
+        "the encoded value needs dictionary {0:08x}, which the codec of this cache does not have"
+    )]
     UnknownDictionary(u32),
     /// The value is larger than 64 MiB, or its length differs from the header.
-    #[error("value is larger than 64 MiB, or its length differs from its header")]
+    #[error("the encoded value is larger than 64 MiB, or its length differs from its header")]
     Size,
 }
 
@@ -137,15 +146,15 @@ impl<F> Codec<F> {
         self
     }
 
-    /// Minimum length, in bytes, of a value that is compressed. Default: 1 KiB, and 64 bytes with a
-    /// dictionary.
+    /// Sets the minimum length, in bytes, of an encoded value that is compressed. Default: 1 KiB,
+    /// and 64 bytes with a dictionary.
     pub const fn threshold(mut self, bytes: usize) -> Self {
         self.settings.threshold = Some(bytes);
         self
     }
 
-    /// Compresses with zstd and this dictionary, in place of another compression, and decodes
-    /// values that were compressed with it.
+    /// Compresses values with zstd and this dictionary, in place of another compression, and
+    /// decodes values that were compressed with it.
     #[cfg(feature = "compression-dictionary")]
     pub fn dictionary(mut self, dictionary: &Dictionary) -> Self {
         self.settings.dictionaries.write_with(dictionary);
@@ -182,7 +191,7 @@ impl<F> Codec<F> {
         Dictionary::train(&sample, bytes_max)
     }
 
-    /// Encodes a value.
+    /// Encodes a value as header, format and compression of this codec.
     ///
     /// # Errors
     /// The format cannot represent the value, or the encoded value is larger than 64 MiB.

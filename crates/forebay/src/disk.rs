@@ -52,15 +52,15 @@ impl Disk {
         Ok(Self { disk: Arc::new(opened), ttl: None })
     }
 
-    /// Limits how long the directory keeps a value, counted from its load. The tiers above it must
-    /// not keep values longer.
+    /// Limits how long the directory keeps a value, counted from its load. The tiers above the
+    /// directory must not keep values longer.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Completes the accepted writes and releases the directory. Later operations fail.
+    /// Completes the accepted writes and releases the directory. Later operations on it fail.
     pub async fn close(&self) {
         self.disk.close().await;
     }

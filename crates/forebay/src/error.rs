@@ -6,68 +6,69 @@ use std::time::Duration;
 
 use forebay_engine::{LoadError, TierError};
 
-/// The error of a loader, unchanged. All calls that waited for the load share it.
+/// Error of a loader, unchanged and shared by all calls that waited for the load.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a call returns no value. It is `Clone` because all calls that waited for one
-/// load return the same error.
+/// Reason why a call returns no value. It is `Clone` because all calls that waited for one load
+/// return the same error.
 ///
 /// Messages name no key unless [`keys_in_errors`](crate::Builder::keys_in_errors) is set: keys may
 /// be personal data, and errors end in logs.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The loader returned this error, and no stale value may be served. See [`Error::cause`].
-    #[error("load failed: {0}")]
+    /// The loader returned this error, and no stale value may be served instead. See
+    /// [`Error::cause`].
+    #[error("the loader failed: {0}")]
     Load(Cause),
-    /// The loader panicked, or its runtime was shut down.
-    #[error("load ended without an answer: {0}")]
+    /// The loader panicked with this message, or its runtime was shut down.
+    #[error("the loader panicked or was aborted: {0}")]
     Panicked(Arc<str>),
-    /// No value arrived within this time, a hard timeout or the load timeout. After a hard timeout
-    /// the load continues, so a later call may find its value.
-    #[error("no value within {0:?}")]
+    /// The call or its load took longer than this time: the hard timeout or the load timeout. After
+    /// a hard timeout the load continues, so a later call may find its value.
+    #[error("the call got no value within its timeout of {0:?}")]
     TimedOut(Duration),
     /// At least two loads of the key in a row failed, the last one with this error. The cache
     /// starts no load for the key for up to one second.
-    #[error("no load started because recent loads of the key failed: {0}")]
+    #[error("no load started for up to a second, because the last loads of this key failed: {0}")]
     BackingOff(Arc<Self>),
-    /// A limit on loads or on waiting calls is reached, as the text says. Retry later, or raise the
-    /// limit.
-    #[error("load rejected: {0}")]
+    /// A limit on loads or on waiting calls is reached; the text names the limit. Retry later, or
+    /// raise it.
+    #[error("the cache rejected the load at a limit: {0}")]
     Overloaded(&'static str),
-    /// The named tier could not be read, and [`tier_errors`](crate::Builder::tier_errors) is
-    /// strict: nothing was loaded.
-    #[error("tier {0}: {1}")]
+    /// The lower tier with this name could not be read, and
+    /// [`tier_errors`](crate::Builder::tier_errors) is strict: nothing was loaded.
+    #[error("the lower tier {0} could not be read, and `tier_errors` is strict: {1}")]
     Tier(&'static str, TierError),
-    /// Nothing usable is stored, and the call has
+    /// No usable value is stored, and the call loads nothing, because it has
     /// [`only_if_cached`](crate::Options::only_if_cached).
-    #[error("nothing usable is stored, and the call loads nothing (only_if_cached)")]
+    #[error("the cache has no usable value, and the call has `only_if_cached`")]
     NotCached,
-    /// The loader answered that the key has no value. Calls that return an `Option` return `None`
-    /// instead.
-    #[error("the key has no value")]
+    /// The loader answered that no value exists for the key. Calls that return an `Option` return
+    /// `None` instead.
+    #[error("the loader answered that no value exists for this key")]
     Absent,
     /// The call must load or read a lower tier, and was made outside of a tokio runtime. Only
     /// values in memory can be read without one.
-    #[error("a load needs a tokio runtime, and this call was made outside of one")]
+    #[error("the call was made outside of a tokio runtime, and a load needs one")]
     NoRuntime,
     /// The loader waits for a load that waits for it, directly or through other loads: a deadlock,
     /// and a mistake in the loaders.
-    #[error("the load would wait for itself")]
+    #[error("deadlock between loaders: this load would wait for itself")]
     Circular,
-    /// An error with its key, from a cache with
+    /// Another error of a call, with the key of that call; from a cache with
     /// [`keys_in_errors`](crate::Builder::keys_in_errors).
     #[error("{key}: {error}")]
     ForKey {
-        /// The key of the call.
+        /// Key of the failed call.
         key: Arc<str>,
-        /// The error itself.
+        /// Error of the call, without its key.
         error: Arc<Self>,
     },
 }
 
 impl Error {
-    /// Returns the loader's own error, also from [`BackingOff`](Self::BackingOff). `None` if no
+    /// Returns the error of the loader, also from [`BackingOff`](Self::BackingOff). `None` if no
     /// loader failed.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
@@ -88,7 +89,7 @@ impl Error {
         )
     }
 
-    /// Returns the error without its key.
+    /// Returns the error inside [`ForKey`](Self::ForKey), and any other error itself.
     #[must_use]
     pub fn without_key(&self) -> &Self {
         match self {
@@ -130,7 +131,7 @@ pub(crate) fn load_error(error: impl Into<Box<dyn std::error::Error + Send + Syn
     LoadError::Origin(error.into().into())
 }
 
-/// The reason why a cache cannot be built. The message names the setting and the remedy.
+/// Reason why a cache cannot be built. The message names the setting and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError(pub(crate) String);
 

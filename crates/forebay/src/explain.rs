@@ -11,15 +11,15 @@ use crate::call::Call;
 use crate::load::is_absent;
 use crate::shared::lookup_request;
 
-/// The predicted result of a call.
+/// Predicted result of a call, from [`Cache::explain`](crate::Cache::explain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prediction {
-    /// The call returns the stored entry.
+    /// The call returns the stored entry without waiting.
     Served,
     /// The call returns the stored entry, and one load refreshes the entry in the background.
     ServedAndRefreshed,
-    /// The call waits for a load.
+    /// The call waits for a load, because memory has no usable entry.
     Loaded,
     /// The call looks into the lower tiers, and waits for a load if none of them has the key.
     TierLookupThenLoad,
@@ -32,20 +32,22 @@ pub enum Prediction {
     NotCached,
 }
 
-/// The state of a key in memory, and the predicted result of a call for it. `Display` prints one
-/// sentence for logs. Lower tiers are not read.
+/// State of a key in memory, and the predicted result of a call for it; from
+/// [`Cache::explain`](crate::Cache::explain). `Display` prints one sentence for logs. Lower tiers
+/// are not read.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The predicted result of a call now.
+    /// Predicted result of a call for the key at this moment.
     pub prediction: Prediction,
-    /// Reason why the call is not a fresh hit, as in [`Reasons`](crate::Reasons).
+    /// Reason why the call would not be a fresh hit, as in [`Reasons`](crate::Reasons); `None` for
+    /// a fresh hit.
     pub why: Option<&'static str>,
-    /// The stored entry, if there is one and it was not removed.
+    /// Metadata of the key's entry in memory; `None` if there is none or it was removed.
     pub stored: Option<StoredEntry>,
 }
 
-/// Metadata of a stored entry.
+/// Metadata of a key's entry in memory, as part of an [`Explanation`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredEntry {
@@ -53,13 +55,13 @@ pub struct StoredEntry {
     pub is_absent: bool,
     /// Time since the value was loaded, set or found unchanged.
     pub age: Duration,
-    /// Freshness lifetime in total, from the load on.
+    /// Freshness lifetime of the entry in total, counted from its load.
     pub ttl: Duration,
     /// Time after the end of freshness during which the entry is served while it is refreshed.
     pub stale_while_revalidate: Duration,
     /// Time after the end of freshness during which the entry is served if a load fails.
     pub stale_if_error: Duration,
-    /// Duration of its load, or the cost that the loader named.
+    /// Average duration of the key's loads, or the cost that the loader named.
     pub load_cost: Duration,
     /// Tags by which the entry can be invalidated.
     pub tags: Vec<String>,
@@ -67,7 +69,7 @@ pub struct StoredEntry {
     pub has_validator: bool,
     /// Size of the entry without its key: bytes, or 1 if memory is bounded by entries.
     pub weight: u64,
-    /// Whole seconds until the end of freshness; negative for a stale entry.
+    /// Whole seconds until the end of the entry's freshness; negative for a stale entry.
     pub ttl_left: i64,
 }
 

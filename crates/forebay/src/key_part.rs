@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A value that can be a part of a key, such as an argument of a `#[forebay::cached]` function.
+/// Type whose values can be a part of a cache key, such as an argument of a
+/// `#[forebay::cached]` function.
 ///
 /// Different values must write different text, also in sequence; strings are therefore quoted.
 /// Implement it for your own types, or set `key` on the function.
@@ -29,7 +30,8 @@ pub trait KeyPart {
     fn write(&self, key: &mut String);
 }
 
-/// Builds a key from a name and parts, in the form `name(part,part)`.
+/// Builds a key from a name and parts, in the form `name(part,part)`. Different parts give
+/// different keys.
 ///
 /// ```
 /// assert_eq!(forebay::key_of("row", &[&7, &"a,b"]), r#"row(7,"a,b")"#);

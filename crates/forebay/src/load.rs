@@ -23,7 +23,7 @@ use crate::stats::count;
 
 /// Explanation of [`LoadError::Overloaded`].
 const NO_PERMIT: &str =
-    "no permit of loads_max or the load limiter became free within load_timeout";
+    "no permit of `loads_max` or of the load limiter became free within `load_timeout`";
 
 /// Lifetimes and tags for the entries that one call stores.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     async fn load(&self, prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
-        let started = || load_error("the engine started one load twice");
+        let started = || load_error("internal error: one load was started twice");
         let loader = self.loader.lock().take().ok_or_else(started)?;
         let input = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
         let loads = [self.shared.load_id(&self.key)].into();
@@ -210,7 +210,9 @@ impl<V: Send + Sync + 'static> Shared<V> {
                 Ok(Loaded::Entry { meta, head, content: Content::Whole(Bytes::new()) })
             }
             AnswerKind::Unchanged => {
-                let prior = prior.ok_or_else(|| load_error("unchanged, but nothing is stored"))?;
+                const NO_PRIOR: &str =
+                    "the loader answered `Answer::unchanged`, but no value is stored";
+                let prior = prior.ok_or_else(|| load_error(NO_PRIOR))?;
                 Ok(Loaded::Unchanged {
                     meta: self.renewed_meta(prior, &options, facts),
                     head: None,

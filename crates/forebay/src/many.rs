@@ -138,7 +138,7 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
             batch.start_load(vec![pending]);
         }
         let answer = answer.await.unwrap_or_else(|_| {
-            Err(LoadError::Panicked("the load of the batch was cancelled".into()))
+            Err(LoadError::Panicked("the load of several keys was cancelled".into()))
         })?;
         batch.shared.to_loaded(key, &batch.store_options, answer, prior.as_deref())
     }

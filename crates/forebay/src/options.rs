@@ -7,7 +7,7 @@ use forebay_core::Demand;
 use crate::lifetimes::{Fresh, LifetimeOverrides};
 use crate::schedule::Schedule;
 
-/// Options of single calls, in place of the settings of the cache; see
+/// Options of single calls, which override settings of the cache; see
 /// [`Cache::with`](crate::Cache::with).
 ///
 /// ```
@@ -31,85 +31,87 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates options that change nothing.
+    /// Creates options that change nothing: calls use the settings of the cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Accepts a value that has been stale for up to this time, without a refresh.
+    /// Lets calls accept a value that has been stale for up to this time, without a refresh.
     pub const fn max_stale(mut self, max: Duration) -> Self {
         self.max_stale = Some(max);
         self
     }
 
-    /// Accepts only a value that was loaded, or found unchanged, within this time.
+    /// Lets calls accept only a value that was loaded, set or found unchanged within this time.
     pub const fn never_older_than(mut self, max: Duration) -> Self {
         self.max_age = Some(max);
         self
     }
 
-    /// Accepts only a value whose load starts after this call, as after a write by the caller.
+    /// Lets calls accept only a value whose load starts after the call, as after a write by the
+    /// caller.
     pub const fn force_refresh(mut self) -> Self {
         self.force_refresh = true;
         self
     }
 
-    /// Loads nothing: a call without a usable stored value fails with
+    /// Forbids loads: a call without a usable stored value fails with
     /// [`Error::NotCached`](crate::Error::NotCached).
     pub const fn only_if_cached(mut self) -> Self {
         self.only_if_cached = true;
         self
     }
 
-    /// Factor of early refresh: 0 disables it, 1 is the published optimum (XFetch), and larger
-    /// values refresh earlier.
+    /// Sets the factor of early refresh for calls: 0 disables it, 1 is the published optimum
+    /// (XFetch), and larger values refresh earlier.
     pub const fn beta(mut self, beta: f64) -> Self {
         self.beta = Some(beta);
         self
     }
 
-    /// Time after which a call that waits for a load gets the stale value, if one may be served.
-    /// The load continues.
+    /// Sets the time after which a call that waits for a load gets the stale value, if one may be
+    /// served. The load continues.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.soft_timeout = Some(after);
         self
     }
 
-    /// Maximum time that the call waits; then it fails with
+    /// Sets the maximum time that a call waits; then it fails with
     /// [`Error::TimedOut`](crate::Error::TimedOut). The load continues.
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self
     }
 
-    /// Freshness lifetime, without jitter, of the entries that the call stores. An answer can
-    /// override it.
+    /// Sets the freshness lifetime, without jitter, of the entries that calls store. An answer of
+    /// the loader can override it.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.overrides.fresh = Some(Fresh::For(ttl));
         self
     }
 
-    /// Schedule at whose next time the entries that the call stores become stale. Replaces a `ttl`.
+    /// Sets a schedule: entries that calls store become stale at the schedule's next time. Replaces
+    /// a `ttl`.
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
     }
 
-    /// Time after the end of freshness during which the entries that the call stores are served
+    /// Sets the time after the end of freshness during which entries that calls store are served
     /// while one load refreshes them.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.overrides.stale_while_revalidate = Some(window);
         self
     }
 
-    /// Time after the end of freshness during which the entries that the call stores are served if
+    /// Sets the time after the end of freshness during which entries that calls store are served if
     /// a load fails.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.overrides.stale_if_error = Some(window);
         self
     }
 
-    /// Tags of the entries that the call stores.
+    /// Sets the tags of the entries that calls store.
     pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self

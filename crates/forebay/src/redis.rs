@@ -25,8 +25,9 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Interval at which connecting polls the state of the bus.
 const BUS_POLL: Duration = Duration::from_millis(5);
 
-/// A shared Redis tier. Instances find each other's values there, wait for each other's loads, and
-/// receive each other's invalidations. If the server fails, each instance works without it.
+/// Redis tier that several processes share. They find each other's values there, wait for each
+/// other's loads, and receive each other's invalidations. If the server fails, each process works
+/// without it.
 #[derive(Clone)]
 pub struct Redis {
     redis: forebay_redis::Redis,
@@ -96,8 +97,8 @@ impl Redis {
         Some(Cluster::new(redis.clone(), redis))
     }
 
-    /// Limits how long the server keeps a value, counted from its load. The tiers above it must not
-    /// keep values longer; those without a limit of their own inherit this one.
+    /// Limits how long the Redis server keeps a value, counted from its load. The tiers above it
+    /// must not keep values longer; those without a limit of their own inherit this one.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

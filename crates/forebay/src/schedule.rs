@@ -10,7 +10,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// stampede, short enough that few readers notice the delay.
 const DEFAULT_SPREAD: Duration = Duration::from_secs(30);
 
-/// Fixed times at which values become stale: prices at midnight, a timetable at each full hour.
+/// Times of day at which values become stale: prices at midnight, a timetable at each full hour.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,30 +38,30 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Once a day, this long after midnight UTC.
+    /// Creates a schedule with one time per day, this long after midnight UTC.
     pub const fn daily(after_midnight: Duration) -> Self {
         Self { every: DAY, at: after_midnight, spread: DEFAULT_SPREAD }
     }
 
-    /// At each multiple of `span` since 1970-01-01 00:00 UTC, such as each full hour. `span` must be
-    /// a whole number of seconds, at least one.
+    /// Creates a schedule with each multiple of `span` since 1970-01-01 00:00 UTC, such as each
+    /// full hour. `span` must be a whole number of seconds, at least one.
     pub const fn every(span: Duration) -> Self {
         Self { every: span, at: Duration::ZERO, spread: DEFAULT_SPREAD }
     }
 
-    /// Moves the times to a time zone that is `offset` ahead of UTC.
+    /// Moves the times of the schedule to a time zone that is `offset` ahead of UTC.
     pub const fn east_of_utc(self, offset: Duration) -> Self {
         self.earlier(offset)
     }
 
-    /// Moves the times to a time zone that is `offset` behind UTC.
+    /// Moves the times of the schedule to a time zone that is `offset` behind UTC.
     pub const fn west_of_utc(mut self, offset: Duration) -> Self {
         self.at = self.at.saturating_add(offset);
         self
     }
 
-    /// Interval after each time over which expiries are spread at random. Default: 30 seconds. It
-    /// must be shorter than the interval between two times.
+    /// Sets the interval after each time of the schedule over which expiries are spread at random.
+    /// Default: 30 seconds. It must be shorter than the interval between two times.
     pub const fn spread(mut self, span: Duration) -> Self {
         self.spread = span;
         self

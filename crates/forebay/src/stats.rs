@@ -151,7 +151,8 @@ impl Observer for Counts {
     }
 }
 
-/// Counters of a cache since it was built, and its current size.
+/// Counters of a cache since it was built, and its current size; from
+/// [`Cache::stats`](crate::Cache::stats).
 ///
 /// Each call for one key counts once: as a hit, a miss or an error. While calls run on other
 /// threads, a snapshot can miss the latest increments.
@@ -160,14 +161,15 @@ impl Observer for Counts {
 pub struct Stats {
     /// Calls answered from memory without waiting, with a fresh value or an allowed stale one.
     pub hits: u64,
-    /// Hits with a stale value.
+    /// Calls answered from memory with a stale value; included in `hits`.
     pub stale_hits: u64,
-    /// Hits that started or joined a background refresh, before or after the end of freshness.
+    /// Calls answered from memory that started or joined a background refresh, before or after the
+    /// end of freshness; included in `hits`.
     pub refreshing_hits: u64,
     /// Calls that memory could not answer and that returned a value or its absence. The sum of
     /// `hits`, `misses` and `errors` is the number of calls.
     pub misses: u64,
-    /// Misses and errors, by the reason why memory could not answer.
+    /// Numbers of misses and errors, by the reason why memory could not answer.
     pub reasons: Reasons,
     /// Misses answered by a lower tier, without a load. Coalesced misses count once;
     /// [`Cache::tiers`](crate::Cache::tiers) has the count of each tier.
@@ -184,7 +186,7 @@ pub struct Stats {
     pub errors: u64,
     /// Loads that have ended, background refreshes included. Each key of a batch counts.
     pub loads: u64,
-    /// Sum of the durations of all ended loads.
+    /// Sum of the durations of all loads that have ended.
     pub load_time: Duration,
     /// Loads that ended with an error.
     pub load_failures: u64,
@@ -198,13 +200,13 @@ pub struct Stats {
     pub tier_failures: u64,
     /// Entries that were removed from memory to make space for others.
     pub evictions: u64,
-    /// Entries in memory, expired ones included.
+    /// Number of entries in memory, expired ones included.
     pub entries: u64,
     /// Current size of the entries in memory, in the unit of its bound: bytes, or entries.
     pub weight: u64,
-    /// Loads in flight.
+    /// Number of loads in flight.
     pub loading: usize,
-    /// Writes to lower tiers in flight.
+    /// Number of writes to lower tiers in flight.
     pub writing: usize,
 }
 
@@ -248,7 +250,8 @@ impl Counts {
 }
 
 impl Stats {
-    /// Returns the share of hits among all calls, from 0 to 1; 0 before the first call.
+    /// Returns the share of hits among all calls of the cache, from 0 to 1; 0 before the first
+    /// call.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts needs no more than 53 bits")]
     pub fn hit_ratio(&self) -> f64 {

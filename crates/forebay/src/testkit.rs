@@ -53,7 +53,7 @@ const START: Duration = Duration::from_secs(1_000);
 /// Start of the wall clock: 1 January 2026, 00:00:00 UTC, in seconds since 1970.
 const WALL_START_SECS: u64 = 1_767_225_600;
 
-/// A clock that only [`advance`](Self::advance) moves. Clones share one time.
+/// Clock for tests that only [`advance`](Self::advance) moves. Clones share one time.
 ///
 /// It controls lifetimes. Timeouts use the clock of tokio, which tests can pause.
 ///
@@ -104,8 +104,8 @@ impl ManualClock {
         self.0.micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// Moves only the date, backwards for a negative number of seconds, like an administrator or a time
-    /// daemon. Lifetimes do not depend on the date.
+    /// Moves only the wall-clock date, backwards for a negative number of seconds, like an
+    /// administrator or a time daemon. Lifetimes do not depend on the date.
     pub fn jump_wall(&self, seconds: i64) {
         self.0.wall_ahead.fetch_add(seconds, Ordering::SeqCst);
     }

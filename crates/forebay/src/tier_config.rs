@@ -10,7 +10,7 @@ use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
 use futures_util::future::BoxFuture;
 
-/// A tier below memory, and how long it keeps values.
+/// Lower tier of a cache, with an optional limit on how long it keeps values.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct TierConfig {
 }
 
 impl TierConfig {
-    /// Adds a tier that keeps each value for the value's own lifetime.
+    /// Creates the configuration of a tier that keeps each value for the value's own lifetime.
     pub fn new(tier: Arc<dyn Tier>) -> Self {
         Self { tier, ttl: None }
     }

@@ -18,7 +18,7 @@ type Progress = dyn Fn(Warmed) + Send + Sync;
 
 type Priority = dyn Fn(&str) -> i64 + Send + Sync;
 
-/// The options of [`Cache::warm`].
+/// Options of [`Cache::warm`], which loads keys before they are requested.
 #[must_use]
 pub struct Warm {
     concurrency: usize,
@@ -38,7 +38,7 @@ impl Warm {
         Self::default()
     }
 
-    /// Sets the number of concurrent loads; zero counts as one.
+    /// Sets the maximum number of concurrent loads; zero counts as one.
     pub fn concurrency(mut self, loads: usize) -> Self {
         self.concurrency = loads.max(1);
         self
@@ -51,8 +51,8 @@ impl Warm {
         self
     }
 
-    /// Calls `report` after each finished key, with the counts so far. A panic in `report` ends the
-    /// warming; loads in flight continue.
+    /// Sets a function that is called after each finished key, with the counts so far. A panic in
+    /// it ends the warming; loads in flight continue.
     pub fn progress(mut self, report: impl Fn(Warmed) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(report));
         self
@@ -77,13 +77,13 @@ impl fmt::Debug for Warm {
     }
 }
 
-/// The counts of a warming, in progress or finished.
+/// Result of [`Cache::warm`], in progress or finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warmed {
     /// Number of finished keys.
     pub done: usize,
-    /// Number of finished keys that were already stored in memory and usable.
+    /// Number of finished keys that memory already had in usable form.
     pub already_cached: usize,
     /// Number of finished keys whose load failed.
     pub failed: usize,

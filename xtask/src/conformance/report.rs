@@ -99,7 +99,7 @@ enum Said {
 
 /// Evaluates the output of the driver; cases for browsers are left out.
 pub(super) fn read(json: &str) -> Result<Outcomes> {
-    let report: Report = serde_json::from_str(json).context("read the suite's report")?;
+    let report: Report = serde_json::from_str(json).context("cannot read the suite's report")?;
     let mut outcomes = Outcomes::new();
     for case in report.cases.iter().filter(|case| !case.browser_only) {
         let said = report.results.get(&case.id);
@@ -158,7 +158,8 @@ impl Record {
 
     pub(super) fn read(edition: &Edition) -> Result<Self> {
         let text = std::fs::read_to_string(workspace::root().join(edition.record));
-        serde_json::from_str(&text.context("read the record")?).context("read the record")
+        serde_json::from_str(&text.context("cannot read the recorded results")?)
+            .context("cannot read the recorded results")
     }
 
     /// Writes one line per case, so that a change of one case is a change of one line.
@@ -169,7 +170,8 @@ impl Record {
             write!(text, "{comma}\n    {id}: {}", serde_json::to_string(row)?)?;
         }
         text.push_str("\n  }\n}\n");
-        std::fs::write(workspace::root().join(edition.record), text).context("write the record")
+        std::fs::write(workspace::root().join(edition.record), text)
+            .context("cannot write the recorded results")
     }
 
     /// Number of cases of a kind, in one file of the suite or in all, with this result; and of all.
@@ -249,33 +251,5 @@ mod tests {
         assert_eq!(verdict_of(&chain, below, "c"), Verdict::Dependency);
         let circle = [case("a", &["b"]), case("b", &["a"])];
         assert_eq!(verdict_of(&circle, json!({ "a": true, "b": true }), "a"), Verdict::Dependency);
-    }
-
-    #[test]
-    fn only_scored_cases_become_better_or_worse() {
-        let record = |rows: &[(&str, Kind, Verdict)]| {
-            let row = |&(id, kind, result): &(&str, Kind, Verdict)| {
-                (id.to_owned(), Row { file: "f".to_owned(), kind, result })
-            };
-            Record { suite: "s".to_owned(), cases: rows.iter().map(row).collect() }
-        };
-        let before = record(&[
-            ("a", Kind::Required, Verdict::Pass),
-            ("b", Kind::Required, Verdict::Fail),
-            ("c", Kind::Check, Verdict::Pass),
-        ]);
-        let after = record(&[
-            ("a", Kind::Required, Verdict::Setup),
-            ("b", Kind::Required, Verdict::Pass),
-            ("c", Kind::Check, Verdict::Fail),
-        ]);
-        assert_eq!(
-            (before.better_than(&after), after.better_than(&before)),
-            (vec!["a"], vec!["b"])
-        );
-        assert_eq!(
-            before.headline(),
-            "required 1/2, optimal 0/0, violations 1 (checks answered yes: 1/1)"
-        );
     }
 }

@@ -45,13 +45,14 @@ impl Suite {
     pub(super) fn install(other: Option<&Path>) -> Result<Self> {
         let folder = workspace::target_dir()?.join("conformance");
         let from = workspace::root().join(FOLDER);
-        let lock = std::fs::read_to_string(from.join(LOCK)).context("read the lock file")?;
+        let lock = std::fs::read_to_string(from.join(LOCK)).context("cannot read the lock file")?;
         // Written after npm has succeeded, so that a broken installation is repeated.
         let done = folder.join("installed");
         if std::fs::read_to_string(&done).ok().as_ref() != Some(&lock) {
             std::fs::create_dir_all(&folder)?;
             for file in [MANIFEST, LOCK] {
-                std::fs::copy(from.join(file), folder.join(file)).context("copy a lock file")?;
+                std::fs::copy(from.join(file), folder.join(file))
+                    .context("cannot copy a lock file")?;
             }
             let mut npm = Command::new("npm");
             npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
@@ -68,9 +69,11 @@ impl Suite {
             return Ok(Self { name: other.display().to_string(), installed, cases });
         }
         let manifest =
-            std::fs::read(installed.join(MANIFEST)).context("read the suite's manifest")?;
+            std::fs::read(installed.join(MANIFEST)).context("cannot read the suite's manifest")?;
         let manifest: Value = serde_json::from_slice(&manifest)?;
-        let version = manifest["version"].as_str().context("the suite has no version")?;
+        let version = manifest["version"]
+            .as_str()
+            .context("the manifest of the conformance suite has no version")?;
         let cases = installed.clone();
         Ok(Self { name: format!("{PACKAGE} {version}"), installed, cases })
     }
@@ -109,13 +112,13 @@ pub(super) fn drive(options: &Options, suite: &Suite, binary: &Path) -> Result<O
     if options.only.is_some() {
         println!("== the client ==\n{}\n== the origin ==\n{}", client.text, origin.text()?);
     }
-    report::read(&std::fs::read_to_string(&report).context("read the suite's report")?)
+    report::read(&std::fs::read_to_string(&report).context("cannot read the suite's report")?)
 }
 
 /// Replaces the folder `to` by a copy of `from`.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
-        std::fs::remove_dir_all(to).with_context(|| format!("remove {}", to.display()))?;
+        std::fs::remove_dir_all(to).with_context(|| format!("cannot remove {}", to.display()))?;
     }
     let mut copy = Command::new("cp");
     copy.arg("-r").arg(from).arg(to);
@@ -154,7 +157,7 @@ fn start_redis(folder: &Path) -> Result<(Background, String)> {
 
 fn start_cache(binary: &Path, config: String, folder: &Path) -> Result<(Background, String)> {
     let file = folder.join("forebay.toml");
-    std::fs::write(&file, config).context("write the configuration")?;
+    std::fs::write(&file, config).context("cannot write the configuration")?;
     let mut command = Command::new(binary);
     command.arg("serve").arg("--config").arg(file).current_dir(folder);
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);

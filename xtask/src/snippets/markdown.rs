@@ -181,20 +181,6 @@ mod tests {
     }
 
     #[test]
-    fn indented_and_longer_fences() {
-        let text = "- a\n  ````sh\n  $ one\n    two\n  ```\n  ````\n`` `inline` ``\n";
-        let calls = vec![call(3, "one", &["  two", "```"])];
-        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 0 }]);
-    }
-
-    #[test]
-    fn other_blocks_are_left_alone() {
-        let text =
-            "```\n$ one\n```\n```rust\nfn a() {}\n```\n```sh no-run takes an hour\n$ a\n```\n";
-        assert_eq!(blocks(text).unwrap(), []);
-    }
-
-    #[test]
     fn what_is_not_understood_is_a_problem_with_a_line() {
         for (text, line) in [
             ("\n```sh no-run\n$ one\n```\n", 2),

@@ -27,7 +27,7 @@ pub(super) fn play(name: &str, blocks: &[Block], binary: &Path) -> Result<usize>
     let scratch = tempfile::tempdir()?;
     // Without a terminal curl prints a progress meter into its output.
     std::fs::write(scratch.path().join(".curlrc"), "no-progress-meter\n")
-        .context("write .curlrc")?;
+        .context("cannot write .curlrc")?;
     let mut run = Run { binary, folder: scratch.path(), staying: Vec::new() };
     let mut count = 0;
     for block in blocks {
@@ -90,7 +90,8 @@ impl Run<'_> {
     }
 
     fn configuration(&self, line: usize, text: &str) -> Result<()> {
-        std::fs::write(self.folder.join("forebay.toml"), text).context("write forebay.toml")?;
+        std::fs::write(self.folder.join("forebay.toml"), text)
+            .context("cannot write forebay.toml")?;
         let command = "forebay check forebay.toml".to_owned();
         self.call(&Call { line, command, expected: Vec::new() }, 0)
     }

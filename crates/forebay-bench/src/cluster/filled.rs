@@ -6,9 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay::codec::{Codec, MessagePack};
 use forebay::{Cache, Cluster, Tier, TierError};
-use forebay_core::{Key, KeyRef, Meta, Purge};
-use forebay_engine::bus::{Bookmark, Chain};
-use forebay_engine::{Budget, LeasedWrite, Parts, Stored, SystemClock, Writer};
+use forebay_core::{KeyRef, Meta};
+use forebay_engine::{Budget, LeasedWrite, Stored, SystemClock, Writer};
 use forebay_redis::Redis;
 use futures_util::future::BoxFuture;
 
@@ -23,6 +22,7 @@ pub(crate) fn cache(url: &str, noted: &SharedNotes) -> anyhow::Result<Cache<Stri
     Ok(builder.cluster(Cluster::new(redis.clone(), redis)).build()?)
 }
 
+/// Implements what the Redis tier does, apart from reading several keys at once.
 struct Watched {
     tier: Arc<Redis>,
     noted: SharedNotes,
@@ -55,19 +55,8 @@ impl Tier for Watched {
         self.tier.budget()
     }
 
-    fn takes(&self, primary: KeyRef<'_>) -> bool {
-        self.tier.takes(primary)
-    }
-
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         self.tier.open(key)
-    }
-
-    fn open_many<'a>(
-        &'a self,
-        keys: &'a [Key],
-    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
-        self.tier.open_many(keys)
     }
 
     fn begin<'a>(
@@ -95,39 +84,11 @@ impl Tier for Watched {
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
         self.tier.remove(key)
     }
-
-    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        self.tier.purge(what)
-    }
-
-    fn carries_out_purges(&self) -> bool {
-        self.tier.carries_out_purges()
-    }
-
-    fn bookmark(&self) -> Option<Bookmark> {
-        self.tier.bookmark()
-    }
-
-    fn keep_bookmark<'a>(
-        &'a self,
-        bookmark: &'a Bookmark,
-        chain: Chain,
-    ) -> BoxFuture<'a, Result<(), TierError>> {
-        self.tier.keep_bookmark(bookmark, chain)
-    }
-
-    fn has_drafts(&self) -> bool {
-        self.tier.has_drafts()
-    }
 }
 
 impl Writer for Filling {
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
         self.writer.write(piece)
-    }
-
-    fn draft(&self) -> Option<Arc<dyn Parts>> {
-        self.writer.draft()
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {

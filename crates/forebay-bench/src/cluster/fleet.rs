@@ -1,33 +1,18 @@
 //! Several caches of one Redis.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use forebay_testkit::client::{Client, Reply, Request};
+use anyhow::{Result, ensure};
+use forebay_testkit::client::{Reply, Request, crowd_of};
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::Origin;
-use tempfile::TempDir;
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
-/// How long caches may take to know of each other.
+/// Time limit for caches to know of each other.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// How long one is looked at again after.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// A machine that has too much to do is not taken for a Redis that fails: then there would be more
-/// fetches, and rightly so.
-const PATIENT: &str = "read_timeout = \"5s\"\nwrite_timeout = \"5s\"";
-
-/// So many caches, which hear each other.
-pub(crate) struct Fleet {
-    pub(crate) caches: Vec<Launched>,
-    _folder: TempDir,
-}
+/// Instances that are connected to each other by the bus.
+pub(crate) struct Fleet(pub(crate) Vec<Launched>);
 
 impl Fleet {
     pub(crate) async fn start(
@@ -35,91 +20,54 @@ impl Fleet {
         origin: &Origin,
         redis: &str,
         binary: &Path,
-    ) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("forebay.toml");
+    ) -> Result<Self> {
+        // With these timeouts a busy machine is not taken for a Redis that fails.
         let text = format!(
             "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\
-             [redis]\nurl = \"{redis}\"\n{PATIENT}\n\
+             [redis]\nurl = \"{redis}\"\nread_timeout = \"5s\"\nwrite_timeout = \"5s\"\n\
              [[site]]\nid = \"shop\"\norigin = \"{}\"\n",
             origin.url()
         );
-        std::fs::write(&file, text)?;
+        let launch = Launch::binary(binary).args(["serve"]).config(&text)?;
         let mut caches = Vec::new();
         for _ in 0..count {
-            let launch = Launch::binary(binary).args(["serve", "--config"]).args([&file]);
-            caches.push(launch.start().await?);
+            caches.push(launch.clone().start().await?);
         }
         for cache in &caches {
-            hears(cache, count).await?;
+            wait_ready(cache, count as u64).await?;
         }
-        Ok(Self { caches, _folder: folder })
+        Ok(Self(caches))
     }
 
-    /// So many callers at each cache, all of which ask at once; and how long each took.
-    pub(crate) async fn crowd(&self, callers: usize, target: &str) -> anyhow::Result<Vec<Reply>> {
-        let start = Arc::new(Barrier::new(callers * self.caches.len()));
-        let mut asking = JoinSet::new();
-        for cache in &self.caches {
-            for _ in 0..callers {
-                let mut client = Client::connect(cache.address()).await?;
-                let (start, request) = (start.clone(), Request::get(target));
-                asking.spawn(async move {
-                    start.wait().await;
-                    client.ask(&request).await
-                });
-            }
-        }
-        let mut replies = Vec::new();
-        while let Some(asked) = asking.join_next().await {
-            let reply = asked??;
-            anyhow::ensure!(reply.status == 200, "{}", reply.status_line);
-            replies.push(reply);
+    /// Sends one request by each of `callers` clients of each cache at once.
+    pub(crate) async fn crowd(&self, callers: usize, target: &str) -> Result<Vec<Reply>> {
+        let each = self.0.iter().flat_map(|cache| std::iter::repeat_n(cache.address(), callers));
+        let replies = crowd_of(&each.collect::<Vec<_>>(), |_| Request::get(target)).await?;
+        for reply in &replies {
+            ensure!(reply.status == 200, "{target} was answered {}", reply.status_line);
         }
         Ok(replies)
     }
 
-    /// The sum of a metric over all caches.
-    pub(crate) async fn sum(&self, name: &str, label: &str) -> anyhow::Result<u64> {
+    /// Sum of a metric over all caches.
+    pub(crate) async fn sum(&self, selector: &str) -> Result<u64> {
         let mut sum = 0;
-        for cache in &self.caches {
-            sum += metric(cache, name, label).await?;
+        for cache in &self.0 {
+            sum += cache.metric(selector).await?;
         }
         Ok(sum)
     }
 }
 
-pub(crate) fn admin(cache: &Launched) -> anyhow::Result<SocketAddr> {
-    cache.admin().context("the ready line names no admin listener")
-}
-
-async fn page(cache: &Launched, path: &str) -> anyhow::Result<Reply> {
-    let admin = admin(cache)?;
-    let request = Request::get(path).field("Host", admin.to_string());
-    Client::connect(admin).await?.ask(&request).await
-}
-
-async fn hears(cache: &Launched, instances: usize) -> anyhow::Result<()> {
+async fn wait_ready(cache: &Launched, instances: u64) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let reply = page(cache, "/healthz").await?;
+        let reply = cache.get_admin("/healthz").await?;
         let health: serde_json::Value = serde_json::from_slice(reply.body())?;
-        let others = health["cluster"]["instances"].as_u64().unwrap_or_default();
-        if health["state"] == "ready" && others >= instances as u64 {
+        let known = health["cluster"]["instances"].as_u64();
+        if health["state"] == "ready" && known >= Some(instances) {
             return Ok(());
         }
-        anyhow::ensure!(begun.elapsed() < SETTLE_MAX, "a cache does not hear the others: {health}");
-        tokio::time::sleep(PAUSE).await;
+        ensure!(begun.elapsed() < SETTLE_MAX, "a cache does not know the others: {health}");
     }
-}
-
-async fn metric(cache: &Launched, name: &str, label: &str) -> anyhow::Result<u64> {
-    let reply = page(cache, "/metrics").await?;
-    let text = reply.text();
-    let is_meant = |line: &&str| {
-        let rest = line.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
-    };
-    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
-    Ok(text.lines().filter(is_meant).filter_map(value).sum())
 }

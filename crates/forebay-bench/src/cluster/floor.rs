@@ -1,14 +1,14 @@
-//! Cost of a message through the same Redis between two minimal programs: no cache in
-//! this place can be faster. Each waits in a blocking call, with no runtime in between.
+//! Cost of a message through the same Redis between two minimal programs: no cache in this place
+//! can be faster. Each waits in a blocking call, with no runtime in between.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use forebay_testkit::client::Timings;
 use forebay_testkit::redis::RedisLaunch;
+use redis::Commands as _;
 
 use super::peer::machine_now;
 use crate::report::Table;
@@ -16,20 +16,20 @@ use crate::report::Table;
 /// Argument that makes this program the receiver.
 pub(crate) const LISTENER: &str = "listener";
 
-/// Where it listens.
+/// Channel that it listens on.
 const CHANNEL: &str = "channel";
 
 /// Both are idle for as long as callers are that wait for a load.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// From before a value is stored and told of, by one command each in one piece, to when the other
-/// process has heard of it with the value; and to when it has asked for the value and has it.
-pub(crate) async fn messages(rounds: usize, table: &mut Table) -> anyhow::Result<()> {
+/// Times from before a value is stored and published, until the other process has received the
+/// message, and until it has read the value.
+pub(crate) async fn messages(rounds: usize, table: &mut Table) -> Result<()> {
     let redis = RedisLaunch::new().start().await?;
-    let address = redis.address();
-    let told = tokio::task::spawn_blocking(move || tell(address, rounds)).await??;
-    let (heard, read): (Vec<_>, Vec<_>) = told.into_iter().unzip();
-    for (name, times) in [("heard", heard), ("heard, then read", read)] {
+    let url = redis.url();
+    let times = tokio::task::spawn_blocking(move || publish(&url, rounds)).await??;
+    let (received, read): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    for (name, times) in [("heard", received), ("heard, then read", read)] {
         let times = Timings::new(times);
         let name = format!("bare SET and PUBLISH, 1 KiB, in another process {name}");
         table.shown(format!("{name}: p50"), times.p50());
@@ -38,93 +38,48 @@ pub(crate) async fn messages(rounds: usize, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// How much later something was heard, and read.
-type Told = (Duration, Duration);
-
-fn tell(redis: SocketAddr, rounds: usize) -> anyhow::Result<Vec<Told>> {
-    let mut hearer = Command::new(std::env::current_exe()?)
-        .args([LISTENER, &redis.to_string()])
+fn publish(redis: &str, rounds: usize) -> Result<Vec<(Duration, Duration)>> {
+    let mut receiver = Command::new(std::env::current_exe()?)
+        .args([LISTENER, redis])
         .stdout(Stdio::piped())
         .spawn()?;
-    let lines = hearer.stdout.take().context("it has no output")?;
-    let mut lines = BufReader::new(lines).lines();
-    let mut next = || lines.next().context("it has ended")?.context("read its line");
-    ensure!(next()? == "hears", "it does not listen");
-    let mut bare = Bare::connect(redis)?;
+    let output = receiver.stdout.take().context("the receiver has no output")?;
+    let mut lines = BufReader::new(output).lines();
+    let mut next = || lines.next().context("the receiver has ended")?.context("read its line");
+    ensure!(next()? == "listens", "the receiver does not listen");
+    let mut connection = redis::Client::open(redis)?.get_connection()?;
     let mut all = Vec::with_capacity(rounds);
     for round in 0..rounds {
         let (key, value) = (format!("key:{round}"), "x".repeat(1_024));
         std::thread::sleep(PAUSE);
         let began = machine_now();
-        let told = format!("{key} {value}");
-        bare.send(&[&["SET", &key, &value], &["PUBLISH", CHANNEL, &told]])?;
-        bare.receive()?;
-        bare.receive()?;
+        let message = format!("{key} {value}");
+        let mut both = redis::pipe();
+        both.set(key, value).ignore().publish(CHANNEL, message).ignore();
+        let () = both.query(&mut connection)?;
         let times = next()?;
-        let times = times.split_once(' ').context("it says not when")?;
-        let later =
-            |micros: &str| anyhow::Ok(Duration::from_micros(micros.parse()?).saturating_sub(began));
-        all.push((later(times.0)?, later(times.1)?));
+        let (received, read) = times.split_once(' ').context("no times")?;
+        let after = |micros: &str| anyhow::Ok(Duration::from_micros(micros.parse()?) - began);
+        all.push((after(received)?, after(read)?));
     }
-    hearer.kill()?;
-    hearer.wait()?;
+    receiver.kill()?;
+    receiver.wait()?;
     Ok(all)
 }
 
-/// Says when it has heard of a key, and when it has read it, until it is killed.
-pub(crate) fn listen(redis: &str) -> anyhow::Result<()> {
-    let redis = redis.parse()?;
-    let (mut listening, mut reading) = (Bare::connect(redis)?, Bare::connect(redis)?);
-    listening.send(&[&["SUBSCRIBE", CHANNEL]])?;
-    listening.receive()?;
-    println!("hears");
+/// Prints when a message came and when its key was read, until it is killed.
+pub(crate) fn listen(redis: &str) -> Result<()> {
+    let client = redis::Client::open(redis)?;
+    let (mut listening, mut reading) = (client.get_connection()?, client.get_connection()?);
+    let mut channel = listening.as_pubsub();
+    channel.subscribe(CHANNEL)?;
+    println!("listens");
     loop {
-        let told = listening.receive()?;
-        let heard = machine_now();
-        let (key, _) = told.split_once(' ').context("no key")?;
-        reading.send(&[&["GET", key]])?;
-        ensure!(reading.receive()?.len() == 1_024, "another value");
-        println!("{} {}", heard.as_micros(), machine_now().as_micros());
-    }
-}
-
-/// A connection, and as much of the protocol as it takes.
-struct Bare {
-    from: BufReader<TcpStream>,
-    to: TcpStream,
-}
-
-impl Bare {
-    fn connect(redis: SocketAddr) -> anyhow::Result<Self> {
-        let to = TcpStream::connect(redis)?;
-        to.set_nodelay(true)?;
-        Ok(Self { from: BufReader::new(to.try_clone()?), to })
-    }
-
-    fn send(&mut self, commands: &[&[&str]]) -> anyhow::Result<()> {
-        let mut all = String::new();
-        for command in commands {
-            all += &format!("*{}\r\n", command.len());
-            command.iter().for_each(|word| all += &format!("${}\r\n{word}\r\n", word.len()));
-        }
-        Ok(self.to.write_all(all.as_bytes())?)
-    }
-
-    /// One answer, or one message: of several parts, the last.
-    fn receive(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        ensure!(self.from.read_line(&mut line)? > 0, "Redis has ended");
-        let length = || line[1..].trim_end().parse::<usize>();
-        match &line[..1] {
-            "$" => {
-                let mut bytes = vec![0; length()? + 2];
-                self.from.read_exact(&mut bytes)?;
-                bytes.truncate(bytes.len() - 2);
-                Ok(String::from_utf8(bytes)?)
-            }
-            "*" => (0..length()?).try_fold(String::new(), |_, _| self.receive()),
-            "+" | ":" => Ok(line[1..].trim_end().to_owned()),
-            _ => anyhow::bail!("{line}"),
-        }
+        let message: String = channel.get_message()?.get_payload()?;
+        let received = machine_now();
+        let (key, _) = message.split_once(' ').context("no key")?;
+        let value: String = reading.get(key)?;
+        ensure!(value.len() == 1_024, "another value");
+        println!("{} {}", received.as_micros(), machine_now().as_micros());
     }
 }

@@ -49,7 +49,7 @@ const OTHERS: usize = 2;
 /// No fill takes this long.
 const FILL_MAX: Duration = Duration::from_secs(10);
 
-/// How often a process is killed: each time is another peers.
+/// Number of rounds in which a process is killed, each with new processes.
 const KILLS: usize = 3;
 
 /// So many callers in each of so many processes.
@@ -60,7 +60,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// How much later than its load the last but one in a hundred may be answered.
+    /// Maximum delay between the end of a load and the response to a caller, 99th percentile.
     fn p99(self) -> Duration {
         Duration::from_millis(if self.callers > 25 { 30 } else { 5 })
     }
@@ -107,9 +107,9 @@ async fn crowds(crowd: Crowd, rounds: usize, table: &mut Table) -> anyhow::Resul
     Ok(())
 }
 
-/// How much later a follower's caller has its value than its leader's fill is acknowledged, by the
-/// one clock of the machine: that is what is promised. It holds from the leader's own caller on,
-/// too, who waits for no fill.
+/// Measures the delay between the acknowledged write of the leader and the response to a follower.
+/// Its bound also holds from the response to the leader's own caller, who does not wait for the
+/// write.
 async fn followers(rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let peers = peers(2, &redis).await?;
@@ -132,7 +132,8 @@ async fn followers(rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When Redis had acknowledged the one fill of a round: it may be a moment after all have ended.
+/// Returns the time at which Redis acknowledged the only write of a round, which may be after all
+/// calls have ended.
 async fn filled(peers: &PeerGroup) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {

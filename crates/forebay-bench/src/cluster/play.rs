@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_testkit::client::{Client, Request, Timings};
+use anyhow::Context as _;
+use forebay_testkit::client::{Client, Reply, Request, Timings};
 use forebay_testkit::launch::Signal;
 use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisLaunch;
 use futures_util::future::try_join_all;
 
-use super::fleet::{Fleet, admin};
+use super::fleet::Fleet;
 use super::tap::Tap;
 use crate::report::Table;
 
@@ -44,10 +45,10 @@ const LOAD: Duration = Duration::from_millis(50);
 /// Redis, and the one that is origin and clients.
 const OTHERS: usize = 2;
 
-/// How often a process is killed: each time is another fleet.
+/// Number of rounds in which a process is killed, each with new instances.
 const KILLS: usize = 3;
 
-/// How long commands that are under way may still come, once all clients are answered.
+/// Time in which pending commands may still arrive after all clients have been answered.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Callers of one cold key, and how much later than a load they have it.
@@ -84,7 +85,7 @@ async fn crowds(crowd: Crowd, plan: &Plan, table: &mut Table) -> anyhow::Result<
     for round in 0..plan.rounds {
         let before = origin.requests();
         let replies = fleet.crowd(crowd.callers, &format!("/round/{round}")).await?;
-        times.extend(replies.iter().filter_map(forebay_testkit::client::Reply::end_after));
+        times.extend(replies.iter().filter_map(Reply::end_after));
         most = most.max(origin.requests() - before);
     }
     let reads = reads(&fleet).await? - reads_before;
@@ -106,7 +107,7 @@ async fn crowds(crowd: Crowd, plan: &Plan, table: &mut Table) -> anyhow::Result<
     warm(crowd, plan, &fleet, table).await
 }
 
-/// How long a client waits for the origin that asks it.
+/// Measures the time of a request that a client sends to the origin directly.
 async fn load(origin: &Origin) -> anyhow::Result<Duration> {
     let mut client = Client::connect(origin.address()).await?;
     let begun = Instant::now();
@@ -119,7 +120,7 @@ async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> an
     let mut times = Vec::new();
     for _ in 0..plan.rounds {
         let replies = fleet.crowd(crowd.callers, "/round/0").await?;
-        times.extend(replies.iter().filter_map(forebay_testkit::client::Reply::end_after));
+        times.extend(replies.iter().filter_map(Reply::end_after));
     }
     let times = Timings::new(times);
     let name = format!("{} × {}, all hits, without a load", crowd.caches, crowd.callers);
@@ -128,18 +129,19 @@ async fn warm(crowd: Crowd, plan: &Plan, fleet: &Fleet, table: &mut Table) -> an
     Ok(())
 }
 
-/// How often entries were looked for in Redis.
+/// Returns the number of lookups in Redis by all instances.
 async fn reads(fleet: &Fleet) -> anyhow::Result<u64> {
-    fleet.sum("forebay_tier_seconds_count", "op=\"open\"").await
+    fleet.sum("forebay_tier_seconds_count{op=\"open\"}").await
 }
 
-/// How much later than the leader's client a follower's has its answer. The leader answers before
+/// Measures the delay between the responses to the leader's client and to a follower's. The leader
+/// answers before
 /// its fill is acknowledged: what is measured is at least what is promised.
 async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, slow_origin().await?);
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
     let mut clients = Vec::new();
-    for cache in &fleet.caches {
+    for cache in &fleet.0 {
         clients.push(Client::connect(cache.address()).await?);
     }
     let mut later = Vec::new();
@@ -154,13 +156,13 @@ async fn followers(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let name = "follower, 1 KiB, after its leader's client";
     table.time(format!("{name}: p50"), later.p50(), Duration::from_micros(500), 2 + OTHERS);
     table.time(format!("{name}: p99"), later.p99(), Duration::from_millis(3), 2 + OTHERS);
-    let polls = fleet.sum("forebay_lease_total", "result=\"elsewhere\"").await?;
+    let polls = fleet.sum("forebay_lease_total{result=\"elsewhere\"}").await?;
     let each = polls as f64 / plan.rounds as f64;
     table.count("follower: times that it asked who loads", each, 1.0);
     Ok(())
 }
 
-/// When its answer has come.
+/// Sends a request and returns the time at which the response is complete.
 async fn ask(client: &mut Client, request: &Request) -> anyhow::Result<Instant> {
     let reply = client.ask(request).await?;
     anyhow::ensure!(reply.status == 200, "{}", reply.status_line);
@@ -180,7 +182,8 @@ async fn commands_of(caches: usize, plan: &Plan) -> anyhow::Result<f64> {
     let fleet = Fleet::start(caches, &origin, &redis.url(), &plan.binary).await?;
     fleet.crowd(1, "/first").await?;
     tokio::time::sleep(SETTLE).await;
-    let tap = Tap::open(redis.address()).await?;
+    // Commands that name an entry or its leases; those of the bus do not depend on requests.
+    let tap = Tap::open(redis.address(), &["forebay:d:{", "forebay:l:{"]).await?;
     for round in 0..plan.rounds {
         fleet.crowd(1, &format!("/round/{round}")).await?;
     }
@@ -209,14 +212,14 @@ async fn kill_one(plan: &Plan) -> anyhow::Result<Duration> {
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
     let request = Request::get("/page");
     let [mut doomed, mut waiting] = [
-        Client::connect(fleet.caches[0].address()).await?,
-        Client::connect(fleet.caches[1].address()).await?,
+        Client::connect(fleet.0[0].address()).await?,
+        Client::connect(fleet.0[1].address()).await?,
     ];
     doomed.send(&request).await?;
     origin.wait_requests(1).await?;
     waiting.send(&request).await?;
-    while fleet.sum("forebay_lease_total", "result=\"elsewhere\"").await? == 0 {}
-    fleet.caches[0].signal(Signal::Kill).await?;
+    while fleet.sum("forebay_lease_total{result=\"elsewhere\"}").await? == 0 {}
+    fleet.0[0].signal(Signal::Kill).await?;
     let begun = Instant::now();
     origin.wait_requests(2).await?;
     let took = begun.elapsed();
@@ -233,9 +236,9 @@ async fn written(plan: &Plan, table: &mut Table) -> anyhow::Result<()> {
     let answer = move |_: &_| fresh(shown.load(Ordering::SeqCst).to_string());
     let origin = Origin::start(answer).await?;
     let fleet = Fleet::start(2, &origin, &redis.url(), &plan.binary).await?;
-    let admin = admin(&fleet.caches[0])?;
+    let admin = fleet.0[0].admin().context("no admin listener")?;
     let mut here = Client::connect(admin).await?;
-    let mut there = Client::connect(fleet.caches[1].address()).await?;
+    let mut there = Client::connect(fleet.0[1].address()).await?;
     let page = Request::get("/page").field("Host", "shop.example");
     let purge = Request::new("POST", "/purge").field("Host", admin.to_string());
     let purge = purge.field("Content-Type", "application/json");

@@ -1,4 +1,4 @@
-//! How soon what was stored is there again.
+//! Time until stored entries are available again after a restart.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::report::{Bound, Table};
 const FIRST_MAX: f64 = 100.0;
 const ALL_MAX: f64 = 2_000.0;
 
-/// How many are written at once.
+/// Number of concurrent writes.
 const AT_ONCE: usize = 16;
 
 pub(crate) async fn measure(

@@ -19,10 +19,10 @@ use crate::report::{Bound, Table};
 /// Bare files and the tier take turns, so that whatever else the machine does falls on both.
 const TURNS: usize = 10;
 
-/// How many writes are under way at once.
+/// Number of concurrent writes.
 const AT_ONCE: usize = 16;
 
-/// How much is read in one turn.
+/// Bytes read in one round.
 const READ_EACH: usize = 64 << 20;
 
 /// Times as long as a bare read of the page cache, for each of the two sizes.
@@ -93,7 +93,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// How many times as long the tier takes: the middle one of all turns.
+    /// Returns the ratio of the tier's duration to that of bare files: the median of all rounds.
     async fn compare(
         &self,
         bare: impl Fn(&Self, usize) -> Result<()>,

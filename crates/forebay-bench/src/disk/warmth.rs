@@ -1,22 +1,23 @@
-//! How many requests are hits before a kill, and how many in the first minute after it.
+//! Hit ratio before a kill, and in the first minute after it.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use fastrand::Rng;
 use forebay_testkit::launch::{Launched, Signal};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use forebay_testkit::origin::Origin;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::film::cache;
-use super::origin::{BLOCK, Film, Origin};
+use super::film::{cache, origin};
 use crate::environment::Options;
+use crate::http::Client;
 use crate::report::{Bound, Table};
 
-/// The requests go to so many things, most of them to few.
+/// Number of things that are requested, most of them seldom.
 const ITEMS: f64 = 200_000.0;
 
 /// Less than what is asked for often.
@@ -24,7 +25,7 @@ const MEMORY: &str = "16MiB";
 
 const CLIENTS: u64 = 8;
 
-/// How often each of them asks, a second.
+/// Requests of each client per second.
 const RATE: u32 = 250;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ const LEFT_MIN_PERCENT: f64 = 95.0;
 pub(crate) async fn measure(options: &Options, binary: &Path, table: &mut Table) -> Result<()> {
     let window = options.pick(WINDOW, WINDOW_QUICK);
     let folder = tempfile::tempdir()?;
-    let origin = Origin::start(Film { size: 0, takes: Duration::ZERO }).await?;
+    let origin = origin(Bytes::new(), Duration::ZERO).await?;
     let start = || cache(binary, &origin, folder.path(), "1GiB", MEMORY);
     let mut running = start().await?;
     // A cold one first, so that what is compared is not the warming up.
@@ -54,63 +55,30 @@ pub(crate) async fn measure(options: &Options, binary: &Path, table: &mut Table)
     Ok(())
 }
 
-/// Lets everybody ask for a while. Returns how many of their requests were hits, in percent.
+/// Lets all clients send requests for a while. Returns their share of hits in percent.
 async fn crowd(cache: &Launched, origin: &Origin, span: Duration, seed: u64) -> Result<f64> {
-    let (address, before) = (cache.address(), origin.smalls());
+    let (address, before) = (cache.address(), origin.requests());
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        clients.spawn(ask_for(address, span, seed * CLIENTS + client));
+        clients.spawn(ask_for(address, span, Rng::with_seed(seed * CLIENTS + client)));
     }
     let mut asked = 0;
     while let Some(client) = clients.join_next().await {
         asked += client??;
     }
-    Ok((1.0 - (origin.smalls() - before) as f64 / asked as f64) * 100.0)
+    Ok((1.0 - (origin.requests() - before) as f64 / f64::from(asked)) * 100.0)
 }
 
-async fn ask_for(address: SocketAddr, span: Duration, seed: u64) -> Result<u64> {
-    let mut stream = TcpStream::connect(address).await?;
-    let (mut dice, mut came) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), Vec::new());
-    let began = Instant::now();
-    let mut asked = 0;
+async fn ask_for(address: SocketAddr, span: Duration, mut random: Rng) -> Result<u32> {
+    let mut client = Client::connect(address).await?;
+    let (began, mut asked) = (Instant::now(), 0);
     while began.elapsed() < span {
-        let request = format!("GET /item/{} HTTP/1.1\r\nHost: bench\r\n\r\n", dice.item());
-        stream.write_all(request.as_bytes()).await?;
-        read_answer(&mut stream, &mut came).await?;
+        // Half of all requests are for a thousandth of the things, and so on down: Zipf's law.
+        let item = ITEMS.powf(random.f64()) as u64;
+        let (head, _) = client.get(&format!("/item/{item}")).await?;
+        ensure!(head.status() == 200, "item {item} was answered {}", head.status());
         asked += 1;
         sleep_until(began + Duration::from_secs(1) / RATE * asked).await;
     }
-    Ok(asked.into())
-}
-
-async fn read_answer(stream: &mut TcpStream, came: &mut Vec<u8>) -> Result<()> {
-    came.clear();
-    let (mut whole, mut checked) = (usize::MAX, false);
-    while came.len() < whole {
-        ensure!(stream.read_buf(came).await? > 0, "the answer breaks off");
-        if let (false, Some(end)) = (checked, came.windows(4).position(|c| c == b"\r\n\r\n")) {
-            let head = String::from_utf8_lossy(&came[..end]).to_lowercase();
-            ensure!(head.starts_with("http/1.1 200"), "{head}");
-            let length = head.split("content-length: ").nth(1).context("no length")?;
-            let length: usize = length.lines().next().unwrap_or_default().trim().parse()?;
-            ensure!(length < BLOCK, "{length} bytes are too many");
-            (whole, checked) = (end + 4 + length, true);
-        }
-    }
-    Ok(())
-}
-
-/// Random numbers that are equal in every run.
-struct Dice(u64);
-
-impl Dice {
-    /// Half of all throws are for a thousandth of the things, and so on down: Zipf's law.
-    #[expect(clippy::cast_possible_truncation, reason = "whole numbers are wanted")]
-    fn item(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let unit = (self.0 >> 11) as f64 / (1_u64 << 53) as f64;
-        ITEMS.powf(unit) as u64
-    }
+    Ok(asked)
 }

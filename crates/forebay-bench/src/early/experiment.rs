@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
@@ -36,16 +35,9 @@ pub(crate) struct Tallies {
     pub(crate) early: Tally,
     /// Without it.
     pub(crate) never: Tally,
-    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// Maximum delay of a request against its drawn time. The loop is open only if that is
     /// little.
     pub(crate) late_max: Duration,
-}
-
-/// Finished request to one of the two caches.
-struct Request {
-    is_early: bool,
-    counts: bool,
-    answer: Answer,
 }
 
 /// Asks both caches for `measured`, after a warm-up.
@@ -69,14 +61,14 @@ pub(crate) async fn run(
         }
         for (is_early, cache) in [(true, &early), (false, &never)] {
             let answer = cache.clone().answer(arrival);
-            asking.spawn(async move { Request { is_early, counts, answer: answer.await } });
+            asking.spawn(async move { (is_early, counts, answer.await) });
         }
         while let Some(answered) = asking.try_join_next() {
-            outcome.add(&answered.context("a request panicked")?);
+            outcome.add(answered?);
         }
     }
     while let Some(answered) = asking.join_next().await {
-        outcome.add(&answered.context("a request panicked")?);
+        outcome.add(answered?);
     }
     let (early_before, never_before) = loads_before.unwrap_or_default();
     outcome.early.note_loads(&early.origin, early_before);
@@ -85,10 +77,11 @@ pub(crate) async fn run(
 }
 
 impl Tallies {
-    fn add(&mut self, request: &Request) {
-        if request.counts {
-            let tally = if request.is_early { &mut self.early } else { &mut self.never };
-            tally.add(&request.answer);
+    fn add(&mut self, finished: (bool, bool, Answer)) {
+        match finished {
+            (true, true, answer) => self.early.add(&answer),
+            (false, true, answer) => self.never.add(&answer),
+            (_, false, _) => {}
         }
     }
 
@@ -116,13 +109,13 @@ pub(crate) struct Tally {
     pub(crate) joined: u64,
     pub(crate) joined_wait: Duration,
     pub(crate) joined_wait_max: Duration,
-    /// Everything else: an error, something stale. There must be none.
+    /// Number of other results: errors and stale values. It must be zero.
     pub(crate) other: u64,
     /// The longest that an answer of what was fresh took.
     pub(crate) fresh_max: Duration,
     /// Loads in all, those behind an answer included.
     pub(crate) loads: u64,
-    /// How many loads of one key were ever under way together.
+    /// Maximum number of concurrent loads of one key.
     pub(crate) loads_of_one_key: u64,
     /// Load cost as measured by the cache: minimum and maximum.
     pub(crate) learnt: Option<(Duration, Duration)>,
@@ -173,7 +166,7 @@ impl Tally {
 
     fn note_loads(&mut self, origin: &Origin, before: u64) {
         self.loads = origin.loads() - before;
-        self.loads_of_one_key = origin.0.most_of_one.load(Ordering::Relaxed);
+        self.loads_of_one_key = origin.most_of_one.load(Ordering::Relaxed);
     }
 }
 
@@ -199,15 +192,19 @@ struct Answer {
 struct Cache {
     engine: Arc<Engine>,
     demand: Demand,
-    origin: Origin,
+    origin: Arc<Origin>,
 }
 
 impl Cache {
     fn new(beta: f64, clock: &Arc<dyn Clock>) -> Self {
         let engine = Engine::new(Limits::of(MEMORY), clock.clone(), Arc::new(()));
-        let counts = Counts::new(clock);
-        let demand = Demand { beta, ..Demand::default() };
-        Self { engine, demand, origin: Origin(Arc::new(counts)) }
+        let origin = Origin {
+            clock: clock.clone(),
+            loads: AtomicU64::new(0),
+            under_way: std::array::from_fn(|_| AtomicU64::new(0)),
+            most_of_one: AtomicU64::new(0),
+        };
+        Self { engine, demand: Demand { beta, ..Demand::default() }, origin: Arc::new(origin) }
     }
 
     async fn answer(self, arrival: Arrival) -> Answer {
@@ -240,39 +237,25 @@ fn key(number: usize) -> Key {
     KeyBuf::new("early").part(&number.to_be_bytes()).borrowed().to_key()
 }
 
-/// Origin behind a cache, with a delay and a counter.
-#[derive(Clone)]
-struct Origin(Arc<Counts>);
-
-struct Counts {
+/// Origin behind a cache, with a delay and counters.
+struct Origin {
     clock: Arc<dyn Clock>,
     loads: AtomicU64,
-    /// Of each key.
+    /// Loads in progress of each key.
     under_way: [AtomicU64; PAGES],
     most_of_one: AtomicU64,
 }
 
-impl Counts {
-    fn new(clock: &Arc<dyn Clock>) -> Self {
-        Self {
-            clock: clock.clone(),
-            loads: AtomicU64::new(0),
-            under_way: std::array::from_fn(|_| AtomicU64::new(0)),
-            most_of_one: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Origin {
     fn loads(&self) -> u64 {
-        self.0.loads.load(Ordering::Relaxed)
+        self.loads.load(Ordering::Relaxed)
     }
 }
 
 /// One request's way to the origin.
 #[derive(Clone)]
 struct Loader {
-    origin: Origin,
+    origin: Arc<Origin>,
     key: usize,
 }
 
@@ -288,7 +271,7 @@ impl Load for Loader {
         prior: Option<Arc<Entry>>,
         _company: Audience,
     ) -> Result<Loaded, LoadError> {
-        let counts = &self.origin.0;
+        let counts = &self.origin;
         counts.loads.fetch_add(1, Ordering::Relaxed);
         let together = counts.under_way[self.key].fetch_add(1, Ordering::Relaxed) + 1;
         counts.most_of_one.fetch_max(together, Ordering::Relaxed);

@@ -9,16 +9,15 @@
 
 mod database;
 
-use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use forebay::{Cache, Memory, Stats};
+use forebay_testkit::client::Timings;
 use forebay_testkit::traffic::{Arrival, LIFETIME, RATE, REQUESTS, Traffic};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -59,8 +58,8 @@ const FIGURES: [(&str, Figure); 7] = [
     ("foreground loads: misses that began one", |tally| tally.foreground.to_string()),
     ("refreshes behind an answer", |tally| (tally.loads - tally.foreground).to_string()),
     ("loads in all", |tally| tally.loads.to_string()),
-    ("time of a query, median", |tally| millis(tally.query(0.5))),
-    ("time of a query, nine of ten", |tally| millis(tally.query(0.9))),
+    ("time of a query, median", |tally| millis(tally.queries.p50())),
+    ("time of a query, nine of ten", |tally| millis(tally.queries.percentile(90))),
 ];
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
@@ -97,11 +96,6 @@ impl Tally {
     fn hit_ratio(&self) -> f64 {
         part(self.hits, self.hits + self.misses)
     }
-
-    fn query(&self, at: f64) -> Duration {
-        let last = self.queries.len().saturating_sub(1);
-        self.queries.get((last as f64 * at).round() as usize).copied().unwrap_or_default()
-    }
 }
 
 fn part(of: u64, all: u64) -> f64 {
@@ -112,7 +106,7 @@ fn part(of: u64, all: u64) -> f64 {
 struct Outcome {
     early: Tally,
     never: Tally,
-    /// How much later than drawn a request was made, at worst. The loop is open only if that is
+    /// Maximum delay of a request against its drawn time. The loop is open only if that is
     /// little.
     late_max: Duration,
 }
@@ -124,8 +118,7 @@ struct Tally {
     /// Misses that began the load for which they waited.
     foreground: u64,
     loads: u64,
-    /// How long queries took, sorted.
-    queries: Vec<Duration>,
+    queries: Timings,
 }
 
 async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
@@ -139,9 +132,7 @@ async fn measured(database: &Database, requests: usize) -> Result<Outcome> {
         sleep_until(due).await;
         late_max = late_max.max(due.elapsed());
         for subject in [&early, &never] {
-            if let Some(asking) = at_once(Box::pin(subject.clone().ask(page as i64))).await? {
-                waiting.spawn(asking);
-            }
+            waiting.spawn(subject.clone().ask(page as i64));
         }
         while let Some(asked) = waiting.try_join_next() {
             asked??;
@@ -169,17 +160,6 @@ async fn fill(subjects: [&Subject; 2], start: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Nearly all are answered at once, and need no task.
-async fn at_once<F>(mut asking: Pin<Box<F>>) -> Result<Option<Pin<Box<F>>>>
-where
-    F: Future<Output = Result<()>>,
-{
-    match poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx))).await {
-        Poll::Ready(asked) => asked.map(|()| None),
-        Poll::Pending => Ok(Some(asking)),
-    }
-}
-
 /// A cache, and what it asks. Clones are the same one.
 #[derive(Clone)]
 struct Subject {
@@ -200,7 +180,7 @@ impl Subject {
         let query = move || async move {
             let begun = Instant::now();
             let listing = database.list(page).await;
-            queries.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
+            queries.lock().push(begun.elapsed());
             listing
         };
         let listing = cache.get_or_load(format!("page:{page}"), query).await?;
@@ -210,15 +190,14 @@ impl Subject {
 
     /// From here on queries count, and calls beside those that are counted already.
     fn starts_over(&self) -> Stats {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.queries.lock().clear();
         self.cache.stats()
     }
 
     fn since(&self, before: Stats) -> Tally {
         let now = self.cache.stats();
         let misses = now.misses - before.misses;
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        queries.sort_unstable();
+        let queries = Timings::new(self.queries.lock().drain(..));
         Tally {
             hits: now.hits - before.hits,
             misses,

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::subjects::{
     ALL, Hit, Kind, OURS, OURS_BESIDE, OURS_TIERED, QUICK_GET, QUICK_LOAD, Subject, runtime,
 };
-use super::zipf::Zipf;
+use super::zipf::zipf;
 use crate::environment::{Options, median, quantile};
 use crate::report::{Table, Verdict};
 
@@ -66,7 +66,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let keys = (0..KEYS).map(|number| format!("user:{number}")).collect();
-        let questions = Zipf::new(KEYS, 0x9e37_79b9_7f4a_7c15).take(QUESTIONS).collect();
+        let questions = zipf(KEYS, 1).take(QUESTIONS).collect();
         Self { keys, questions, runtime: runtime() }
     }
 

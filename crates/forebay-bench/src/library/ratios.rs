@@ -13,16 +13,17 @@ use std::sync::Arc;
 
 use forebay::{Cache, Memory};
 use foyer_memory::{CacheBuilder, EvictionConfig, LfuConfig, LruConfig, S3FifoConfig, SieveConfig};
+use tokio::runtime::Runtime;
 
-use super::policies::{Frequency, Random};
+use super::policies::{least_frequent, random};
 use super::subjects::{Row, runtime, weighed};
-use super::zipf::Zipf;
+use super::zipf::zipf;
 use crate::environment::Options;
 use crate::report::{Table, Verdict};
 
 const KEYS: usize = 100_000;
 
-/// How many questions fill a cache, and are counted then.
+/// Numbers of lookups that fill a cache, and that are counted afterwards.
 const WARM_UP: usize = 300_000;
 const COUNTED: usize = 700_000;
 const COUNTED_QUICK: usize = 100_000;
@@ -36,10 +37,10 @@ const HEAP: [u64; 2] = [4 << 20, 16 << 20];
 
 const SIZE: usize = 1 << 10;
 
-/// How often a bound is corrected. The second time is within a percent.
+/// Number of corrections of a bound. The second one is within a percent.
 const TRIALS: usize = 3;
 
-/// How far the best of the others may be ahead, in points.
+/// Maximum lead of the best other policy, in percentage points.
 const BEHIND_MAX: f64 = 1.0;
 
 pub(crate) fn run(options: &Options) -> Vec<Table> {
@@ -87,7 +88,7 @@ fn table(
 }
 
 /// Returns true if a key is stored, and stores it.
-type Ask = Box<dyn FnMut(&str) -> bool>;
+pub(crate) type Ask = Box<dyn FnMut(&str) -> bool>;
 
 /// From a bound.
 type Make = fn(u64) -> Ask;
@@ -139,7 +140,7 @@ impl Room {
 }
 
 fn questions(seed: u64, count: usize) -> impl Iterator<Item = usize> {
-    Zipf::new(KEYS, 0x9e37_79b9_7f4a_7c15 ^ seed).take(count)
+    zipf(KEYS, seed).take(count)
 }
 
 const POLICIES: &[(&str, Make)] = &[
@@ -162,15 +163,9 @@ const POLICIES: &[(&str, Make)] = &[
     }),
     ("moka", |entries| moka_ask(moka::sync::Cache::builder().max_capacity(entries).build())),
     ("LRU (foyer)", |entries| foyer(entries, LruConfig { high_priority_pool_ratio: 0.0 }, 1)),
-    ("LFU", |entries| {
-        let mut policy = Frequency::new(entries as usize);
-        Box::new(move |key| policy.ask(key))
-    }),
+    ("LFU", |entries| least_frequent(entries as usize)),
     ("W-TinyLFU (foyer)", |entries| foyer(entries, LfuConfig::default(), 1)),
-    ("random", |entries| {
-        let mut policy = Random::new(entries as usize);
-        Box::new(move |key| policy.ask(key))
-    }),
+    ("random", |entries| random(entries as usize)),
     ("S3-FIFO (foyer)", |entries| foyer(entries, S3FifoConfig::default(), 1)),
     ("SIEVE (foyer)", |entries| foyer(entries, SieveConfig, 1)),
 ];
@@ -194,15 +189,12 @@ fn weight(key: &str, row: &Row) -> usize {
 }
 
 fn forebay(builder: forebay::Builder<Row>, size: usize) -> Ask {
-    let (cache, runtime) = (builder.build().expect("it can work"), runtime());
-    Box::new(move |key| {
-        runtime.block_on(async {
-            if cache.get(key).await.is_some() {
-                return true;
-            }
-            cache.set(key, row(size)).await;
-            false
-        })
+    let cache = (builder.build().expect("it can work"), runtime());
+    let get = |(cache, runtime): &(Cache<Row>, Runtime), key: &str| {
+        runtime.block_on(cache.get(key)).is_some()
+    };
+    asking(cache, get, move |(cache, runtime), key| {
+        runtime.block_on(cache.set(key, row(size)));
     })
 }
 
@@ -224,13 +216,7 @@ fn quick_ask<W>(cache: quick_cache::sync::Cache<String, Arc<Row>, W>) -> Ask
 where
     W: quick_cache::Weighter<String, Arc<Row>> + Clone + 'static,
 {
-    Box::new(move |key: &str| {
-        let hit = cache.get(key).is_some();
-        if !hit {
-            cache.insert(key.to_owned(), row(SIZE));
-        }
-        hit
-    })
+    asking(cache, |cache, key| cache.get(key).is_some(), |cache, key| cache.insert(key, row(SIZE)))
 }
 
 fn moka(bytes: u64) -> Ask {
@@ -239,14 +225,11 @@ fn moka(bytes: u64) -> Ask {
 }
 
 fn moka_ask(cache: moka::sync::Cache<String, Arc<Row>>) -> Ask {
-    Box::new(move |key: &str| {
-        let hit = cache.get(key).is_some();
-        if !hit {
-            cache.insert(key.to_owned(), row(SIZE));
-            // What it would do some time later; until then it holds more than it may.
-            cache.run_pending_tasks();
-        }
-        hit
+    let get = |cache: &moka::sync::Cache<_, _>, key: &str| cache.get(key).is_some();
+    asking(cache, get, |cache, key| {
+        cache.insert(key, row(SIZE));
+        // Without this, it evicts some time later and holds more than its capacity until then.
+        cache.run_pending_tasks();
     })
 }
 
@@ -262,10 +245,20 @@ fn foyer_bytes(bytes: u64, policy: impl Into<EvictionConfig>) -> Ask {
 }
 
 fn foyer_ask(cache: foyer_memory::Cache<String, Arc<Row>>, size: usize) -> Ask {
-    Box::new(move |key: &str| {
-        let hit = cache.get(key).is_some();
+    let get = |cache: &foyer_memory::Cache<_, _>, key: &str| cache.get(key).is_some();
+    asking(cache, get, move |cache, key| drop(cache.insert(key, row(size))))
+}
+
+/// Looks for a key in a cache, and stores it if it is missing.
+fn asking<C: 'static>(
+    cache: C,
+    get: impl Fn(&C, &str) -> bool + 'static,
+    insert: impl Fn(&C, String) + 'static,
+) -> Ask {
+    Box::new(move |key| {
+        let hit = get(&cache, key);
         if !hit {
-            cache.insert(key.to_owned(), row(size));
+            insert(&cache, key.to_owned());
         }
         hit
     })

@@ -87,7 +87,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a hit does not wait")
 }
 
-/// How often a hit is asked again that waits for a lock.
+/// Maximum number of polls of a hit that waits for a lock.
 const POLLS_MAX: usize = 1_000_000;
 
 /// Measures a library in which a hit may wait for another thread.
@@ -108,6 +108,15 @@ fn seen(row: &[u8]) {
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Runs a fill for each key.
+fn fill(keys: &[String], store: impl AsyncFn(&String)) {
+    runtime().block_on(async {
+        for key in keys {
+            store(key).await;
+        }
+    });
 }
 
 fn quick(keys: &[String]) -> quick_cache::sync::Cache<String, Arc<Row>> {
@@ -132,12 +141,8 @@ fn quick_load(keys: &[String]) -> Hit {
 fn moka(keys: &[String]) -> moka::future::Cache<String, Arc<Row>> {
     let builder = moka::future::Cache::builder().max_capacity(CAPACITY as u64);
     let cache = builder.time_to_live(LIFETIME).build();
-    runtime().block_on(async {
-        for key in keys {
-            cache.insert(key.clone(), Arc::new(row())).await;
-        }
-        cache.run_pending_tasks().await;
-    });
+    fill(keys, async |key| cache.insert(key.clone(), Arc::new(row())).await);
+    runtime().block_on(cache.run_pending_tasks());
     cache
 }
 
@@ -191,10 +196,8 @@ fn cachet_tiers(keys: &[String]) -> Hit {
 }
 
 fn cachet_hit(keys: &[String], cache: cachet::Cache<String, Arc<Row>>) -> Hit {
-    runtime().block_on(async {
-        for key in keys {
-            cache.insert(key.clone(), Arc::new(row())).await.expect("it takes it");
-        }
+    fill(keys, async |key| {
+        cache.insert(key.clone(), Arc::new(row())).await.expect("it takes it");
     });
     Box::new(move |key| {
         let hit = soon(cache.get_or_insert(key, || async { unreachable!("it is there") }));
@@ -206,11 +209,7 @@ fn amalgam_load(keys: &[String]) -> Hit {
     let options = amalgam::EntryOptions::new(LIFETIME);
     let builder = amalgam::Cache::<Arc<Row>>::builder().default_options(options);
     let cache = builder.max_capacity(CAPACITY as u64).try_build().expect("it can work");
-    runtime().block_on(async {
-        for key in keys {
-            cache.set(key, Arc::new(row())).await.expect("it takes it");
-        }
-    });
+    fill(keys, async |key| cache.set(key, Arc::new(row())).await.expect("it takes it"));
     Box::new(move |key| {
         let never = |_| async { Err::<Arc<Row>, _>(std::io::Error::other("it is there")) };
         let hit = now(std::future::IntoFuture::into_future(cache.get_or_set(key, never)));
@@ -231,11 +230,9 @@ fn multi_tier_load(keys: &[String]) -> Hit {
     let tier = CacheTier::new(Arc::new(memory) as Arc<dyn L2CacheBackend>, 1, false, 1, 1.0);
     let cache = CacheManager::new_with_tiers(vec![tier], None).expect("it can work");
     let strategy = || CacheStrategy::Custom(LIFETIME);
-    runtime().block_on(async {
-        for key in keys {
-            let stored = cache.set_with_strategy(key, Bytes::from(row()), strategy());
-            stored.await.expect("it takes it");
-        }
+    fill(keys, async |key| {
+        let stored = cache.set_with_strategy(key, Bytes::from(row()), strategy());
+        stored.await.expect("it takes it");
     });
     Box::new(move |key| {
         let never = || async { unreachable!("it is there") };
@@ -246,11 +243,7 @@ fn multi_tier_load(keys: &[String]) -> Hit {
 
 fn forebay(keys: &[String], builder: forebay::Builder<Row>) -> Cache<Row> {
     let cache = with_lifetimes(builder).build().expect("it can work");
-    runtime().block_on(async {
-        for key in keys {
-            assert!(cache.set(key, row()).await, "it takes it");
-        }
-    });
+    fill(keys, async |key| assert!(cache.set(key, row()).await, "it takes it"));
     assert_eq!(cache.stats().entries, keys.len() as u64);
     cache
 }

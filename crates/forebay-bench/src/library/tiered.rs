@@ -19,7 +19,7 @@ use forebay_testkit::redis::RedisLaunch;
 
 use super::subjects::{Hit, Row, counted, loading, row, runtime, with_lifetimes};
 
-/// How long a Redis that was just started may take to be there.
+/// Maximum time until a Redis that was just started answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn load(keys: &[String]) -> Hit {

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use futures_util::future::join_all;
 
-use super::client::Client;
+use crate::http::Client;
 
 /// Clients that churn at once.
 const CLIENTS: u64 = 24;
@@ -13,7 +14,7 @@ const CLIENTS: u64 = 24;
 /// Keys that are asked for in turn; what they name together is a hundred times the memory.
 const KEYS: u64 = 30_000;
 
-/// Of the requests, one in this many is for one of a few keys that everybody asks for.
+/// One request in this many is for one of a few popular keys.
 const POPULAR: u64 = 3;
 const POPULAR_KEYS: u64 = 100;
 
@@ -23,7 +24,7 @@ const LARGEST_LOG2: u64 = 22;
 /// The size of what clients ask for that do not read.
 const STILL_SIZE: u64 = 10 << 20;
 
-/// How long others are watched while they stand still.
+/// Duration for which other clients are observed while they are idle.
 const STILL_FOR: Duration = Duration::from_secs(8);
 
 /// Interval of the small requests of another client.
@@ -32,10 +33,10 @@ const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// Connections that stand idle after one request each.
 const IDLE: usize = 10_000;
 
-/// How many of them are opened at once.
+/// Number of connections that are opened at the same time.
 const OPENED_AT_ONCE: usize = 200;
 
-/// How long they are looked at.
+/// Duration for which idle connections are measured.
 const IDLE_FOR: Duration = Duration::from_secs(5);
 
 /// The origin as clients reach it: through the cache.
@@ -44,7 +45,7 @@ pub(crate) struct Origin {
     pub(crate) cache: SocketAddr,
 }
 
-/// How requests were answered.
+/// Numbers of responses, by kind.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Answers {
     pub(crate) whole: u64,
@@ -61,9 +62,9 @@ pub(crate) struct Answers {
 pub(crate) async fn churn(at: Origin, time: Duration) -> anyhow::Result<Answers> {
     let end = Instant::now() + time;
     let clients = (0..CLIENTS).map(|seed| async move {
-        let (mut dice, mut answers) = (Dice(seed + 1), Answers::default());
+        let (mut random, mut answers) = (Rng::with_seed(seed), Answers::default());
         while Instant::now() < end {
-            answers.add(churn_once(at, &mut dice, end).await);
+            answers.add(churn_once(at, &mut random, end).await);
         }
         answers
     });
@@ -71,14 +72,14 @@ pub(crate) async fn churn(at: Origin, time: Duration) -> anyhow::Result<Answers>
 }
 
 /// One connection, for as long as it lasts.
-async fn churn_once(at: Origin, dice: &mut Dice, end: Instant) -> Answers {
+async fn churn_once(at: Origin, random: &mut Rng, end: Instant) -> Answers {
     let mut answers = Answers::default();
     let Ok(mut client) = Client::connect(at.cache).await else {
         return Answers { broken: 1, ..answers };
     };
     while Instant::now() < end && answers.broken == 0 {
-        let popular = dice.below(POPULAR) == 0;
-        let key = dice.below(if popular { POPULAR_KEYS } else { KEYS });
+        let popular = random.u64(..POPULAR) == 0;
+        let key = random.u64(..if popular { POPULAR_KEYS } else { KEYS });
         answers.add(get(&mut client, &item(key)).await);
     }
     answers
@@ -86,9 +87,9 @@ async fn churn_once(at: Origin, dice: &mut Dice, end: Instant) -> Answers {
 
 /// Each key has a size of its own, always the same.
 fn item(key: u64) -> String {
-    let mut dice = Dice(key + 7_777);
-    let most = 1 << (dice.below(LARGEST_LOG2) + 1);
-    let size = 1 + dice.below(most);
+    let mut random = Rng::with_seed(key);
+    let most = 1 << random.u64(1..=LARGEST_LOG2);
+    let size = random.u64(1..=most);
     format!("/items/churn{key}?size={size}&cc=max-age=600")
 }
 
@@ -96,7 +97,7 @@ async fn get(client: &mut Client, path: &str) -> Answers {
     let asked = Instant::now();
     let mut answers = Answers::default();
     match client.get(path).await {
-        Ok(answer) if answer.status == 200 => (answers.whole, answers.bytes) = (1, answer.body),
+        Ok((head, length)) if head.status() == 200 => (answers.whole, answers.bytes) = (1, length),
         Ok(_) => answers.refused = 1,
         Err(_) => answers.broken = 1,
     }
@@ -112,8 +113,8 @@ pub(crate) async fn hold_hits(at: Origin, clients: usize) -> anyhow::Result<Answ
         let path = format!("/items/held{number}?size={STILL_SIZE}&cc=max-age=600");
         answers.add(get(&mut Client::connect(at.cache).await?, &path).await);
         let mut client = Client::small(at.cache).await?;
-        client.ask(&path).await?;
-        still.push(client);
+        let response = client.ask(&path).await?;
+        still.push((client, response));
     }
     answers.add(probe(at).await?);
     Ok(answers)
@@ -125,18 +126,23 @@ pub(crate) async fn hold_misses(at: Origin, clients: usize) -> anyhow::Result<An
     let mut still = Vec::new();
     for number in 0..clients {
         let mut client = Client::small(at.cache).await?;
-        client.ask(&format!("/items/still{number}?size={STILL_SIZE}&cc=max-age=600")).await?;
-        still.push(client);
+        let path = format!("/items/still{number}?size={STILL_SIZE}&cc=max-age=600");
+        // The head of the last ones may come late.
+        still.push(tokio::spawn(async move {
+            let response = client.ask(&path).await;
+            (client, response)
+        }));
     }
     probe(at).await
 }
 
 /// Somebody who asks for small bodies, and reads them.
 async fn probe(at: Origin) -> anyhow::Result<Answers> {
-    let (mut answers, mut dice, end) = (Answers::default(), Dice(99), Instant::now() + STILL_FOR);
+    let (mut answers, mut random, end) =
+        (Answers::default(), Rng::with_seed(99), Instant::now() + STILL_FOR);
     let mut client = Client::connect(at.cache).await?;
     while Instant::now() < end {
-        let path = format!("/items/probe{}?size=200000&cc=max-age=600", dice.below(KEYS));
+        let path = format!("/items/probe{}?size=200000&cc=max-age=600", random.u64(..KEYS));
         answers.add(get(&mut client, &path).await);
         tokio::time::sleep(PROBE_EVERY).await;
     }
@@ -150,7 +156,6 @@ pub(crate) async fn idle(at: Origin) -> anyhow::Result<(Answers, usize)> {
         let opening = (0..OPENED_AT_ONCE).map(|_| async {
             let mut client = Client::connect(at.cache).await?;
             let answers = get(&mut client, "/items/idle?size=1000&cc=max-age=600").await;
-            client.rest();
             anyhow::Ok((client, answers))
         });
         for opened in join_all(opening).await {
@@ -176,17 +181,5 @@ impl Answers {
             broken: self.broken + other.broken,
             slowest: self.slowest.max(other.slowest),
         }
-    }
-}
-
-/// Random sequence that is equal in every run (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
     }
 }

@@ -1,13 +1,13 @@
-//! How much of the machine's memory a process takes.
+//! Memory use of a process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use forebay_testkit::launch::memory;
 
-/// How often it is asked. What lasts shorter is in the kernel's own maximum.
+/// Interval between samples. Shorter peaks are in the kernel's own maximum.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
 /// Watches a process from a thread of its own, so that nothing else keeps it from looking.
@@ -35,7 +35,7 @@ impl Watch {
         let thread = std::thread::spawn(move || {
             let mut most = 0;
             while !stopped.load(Ordering::Relaxed) {
-                most = most.max(field(pid, "VmRSS:")?);
+                most = most.max(memory(pid, "VmRSS")?);
                 std::thread::sleep(SAMPLE_EVERY);
             }
             Ok(most)
@@ -47,20 +47,7 @@ impl Watch {
         self.stop.store(true, Ordering::Relaxed);
         let most = tokio::task::spawn_blocking(|| self.thread.join()).await?;
         let most = most.map_err(|_| anyhow::anyhow!("the watch panicked"))??;
-        let (last, peak) = (field(self.pid, "VmRSS:")?, field(self.pid, "VmHWM:")?);
+        let (last, peak) = (memory(self.pid, "VmRSS")?, memory(self.pid, "VmHWM")?);
         Ok(Seen { most: most.max(last), last, peak })
     }
-}
-
-/// A field of the kernel's account of a process.
-fn field(pid: u32, name: &str) -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-        .context("the process is gone, or this is no Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let kib: u64 = line
-        .and_then(|line| line.trim().strip_suffix("kB"))
-        .with_context(|| format!("no {name}"))?
-        .trim()
-        .parse()?;
-    Ok(kib << 10)
 }

@@ -15,25 +15,24 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use forebay_testkit::client::{Client, Reply, Request, Timings, crowd};
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::{Answer, Origin, Received};
-use tempfile::TempDir;
 
 /// Clients that come at once.
 pub(crate) const CLIENTS: usize = 50;
 
-/// How long the origin takes for an error: long enough that all have come when it does, and well
+/// Time that the origin takes for an error: long enough that all clients have arrived, and well
 /// below the soft timeout.
 pub(crate) const ERROR_DELAY: Duration = Duration::from_millis(300);
 
-/// When an old answer is served in the place of one that does not come: what a site does unless
-/// it is told otherwise.
+/// Time after which a stale response is served while the fetch continues: the default of
+/// a site.
 pub(crate) const SOFT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When a fetch is given up, where that is waited for. Later than the soft timeout, to see that
-/// this is not what answers.
+/// Time after which a fetch is aborted. Longer than the soft timeout, to show that
+/// it does not cause the response.
 pub(crate) const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The shortest time for which a key is left alone once two loads for it have failed in a row.
@@ -41,6 +40,9 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 
 /// Longer than the lifetime of one second.
 const EXPIRY: Duration = Duration::from_millis(1_500);
+
+/// Metric of loads without a connection to the origin.
+const UNREACHABLE: &str = "forebay_loads_total{site=\"broken\",result=\"unreachable\"}";
 
 /// Response while the origin works.
 const OLD: &str = "the old answer\n";
@@ -74,7 +76,7 @@ pub(crate) struct Broken {
 /// Result of one case.
 #[derive(Debug)]
 pub(crate) struct Got {
-    /// How many replies had this status and this `Cache-Status`, its time aside.
+    /// Number of replies by status and `Cache-Status`, without its times.
     pub(crate) replies: BTreeMap<(u16, String), usize>,
     /// Replies that were the old answer.
     pub(crate) stale: usize,
@@ -102,7 +104,7 @@ impl Broken {
         }
     }
 
-    /// How many fetches there may be. Where the origin is gone, a fetch is over sooner than a
+    /// Returns the maximum number of fetches. If the origin is gone, a fetch ends sooner than a
     /// crowd has come; the first failure causes no back-off, each further one does.
     pub(crate) fn fetches_max(self, took: Duration) -> u64 {
         if self.breakage != Breakage::Refused {
@@ -115,7 +117,7 @@ impl Broken {
     /// Plays it against a cache and an origin of its own.
     pub(crate) async fn play(self, binary: &Path) -> anyhow::Result<Got> {
         let origin = Origin::start(move |asked| self.answer(asked)).await?;
-        let (cache, _folder) = self.serve(&origin, binary).await?;
+        let cache = self.serve(&origin, binary).await?;
         let page = Request::get("/page");
         let primer = Client::connect(cache.address()).await?.ask(&page).await?;
         ensure!(primer.text() == OLD, "the first request was answered {}", primer.status_line);
@@ -125,7 +127,7 @@ impl Broken {
         }
         let replies = crowd(CLIENTS, cache.address(), |_| page.clone()).await?;
         let fetches = match self.breakage {
-            Breakage::Refused => unreachable_loads(&cache).await?,
+            Breakage::Refused => cache.metric(UNREACHABLE).await?,
             Breakage::Error | Breakage::Hangs => origin.requests() - 1,
         };
         Ok(self.got(&replies, fetches))
@@ -155,18 +157,16 @@ impl Broken {
             || (self.status() == 200 && !cache.contains("; detail="))
     }
 
-    async fn serve(self, origin: &Origin, binary: &Path) -> anyhow::Result<(Launched, TempDir)> {
-        let url = origin.url();
-        let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
-        write!(text, "[[site]]\nid = \"broken\"\norigin = \"{url}\"\n")?;
+    async fn serve(self, origin: &Origin, binary: &Path) -> anyhow::Result<Launched> {
+        let mut text = format!(
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n\
+             [[site]]\nid = \"broken\"\norigin = \"{}\"\n",
+            origin.url()
+        );
         if self.status() == 504 {
             writeln!(text, "fetch_timeout = \"{}s\"", FETCH_TIMEOUT.as_secs())?;
         }
-        let folder = tempfile::tempdir().context("make a folder")?;
-        let file = folder.path().join("forebay.toml");
-        std::fs::write(&file, text).context("write a configuration")?;
-        let cache = Launch::binary(binary).args(["serve", "--config"]).args([&file]);
-        Ok((cache.start().await?, folder))
+        Launch::binary(binary).args(["serve"]).config(&text)?.start().await
     }
 
     fn answer(self, asked: &Received) -> Answer {
@@ -201,15 +201,4 @@ fn timeless(reply: &Reply) -> String {
     let status = reply.field("cache-status").unwrap_or("none");
     let parts = status.split("; ").filter(|part| !part.starts_with("ttl="));
     parts.collect::<Vec<_>>().join("; ")
-}
-
-/// Number of loads without a connection, by the cache's metrics.
-async fn unreachable_loads(cache: &Launched) -> anyhow::Result<u64> {
-    let admin = cache.admin().context("the ready line names no admin listener")?;
-    let metrics = Request::get("/metrics").field("Host", admin.to_string());
-    let reply = Client::connect(admin).await?.ask(&metrics).await?;
-    let name = "forebay_loads_total{site=\"broken\",result=\"unreachable\"} ";
-    let text = reply.text();
-    let count = text.lines().find_map(|line| line.strip_prefix(name));
-    count.context("no load found nobody")?.parse().context("a count")
 }

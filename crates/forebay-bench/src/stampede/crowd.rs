@@ -16,7 +16,7 @@ use forebay_testkit::origin::{Answer, Cut, Origin, Received};
 /// Clients of a crowd.
 pub(crate) const CROWD: usize = 500;
 
-/// How long the origin takes to answer a crowd.
+/// Time that the origin takes to answer a crowd.
 pub(crate) const DELAY: Duration = Duration::from_millis(500);
 
 /// Variants that a crowd asks for.
@@ -34,7 +34,7 @@ const SLOW_PAUSE: Duration = Duration::from_micros(31_250);
 const LATE_FOLLOWERS: usize = 5;
 const LATE_BY: Duration = Duration::from_millis(500);
 
-/// How long what has been fetched may take to be found.
+/// Maximum time until a fetched response is found in the cache.
 const STORED_MAX: Duration = Duration::from_secs(5);
 
 /// A body that breaks off in its middle.
@@ -70,7 +70,7 @@ pub(crate) struct Outcome {
     /// Replies that are not what their client had to get.
     pub(crate) wrong: usize,
     pub(crate) times: Timings,
-    /// Where followers join a body that flows.
+    /// Point at which followers join a streaming body.
     pub(crate) joined: Option<Joined>,
 }
 
@@ -84,20 +84,21 @@ pub(crate) struct Joined {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Cold,
-        Self::Expired,
-        Self::ExpiredWithEtag,
-        Self::StaleWhileRevalidate,
-        Self::VariantsCold,
-        Self::VariantsKnown,
-        Self::NoStoreFirst,
-        Self::NoStoreMarked,
-        Self::Private,
-        Self::SetCookie,
-        Self::SlowBody,
-        Self::LeaderLeaves,
-        Self::Truncated,
+    /// Every case, and its name in a table.
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
+        (Self::Cold, "cold"),
+        (Self::Expired, "expired"),
+        (Self::ExpiredWithEtag, "expired, with an ETag"),
+        (Self::StaleWhileRevalidate, "stale, SWR"),
+        (Self::VariantsCold, "10 variants, cold"),
+        (Self::VariantsKnown, "10 variants, Vary known"),
+        (Self::NoStoreFirst, "no-store, first contact"),
+        (Self::NoStoreMarked, "no-store, known"),
+        (Self::Private, "private, a cookie each"),
+        (Self::SetCookie, "Set-Cookie, a cookie each"),
+        (Self::SlowBody, "slow body, 5 join late"),
+        (Self::LeaderLeaves, "the first client leaves"),
+        (Self::Truncated, "truncated body"),
     ];
 
     /// The fetches and the different bodies that there must be.
@@ -232,7 +233,7 @@ struct Ground {
     cache: Launched,
     /// Requests at the origin before the crowd.
     before: (u64, u64),
-    /// Where fetches wait whose crowd must not wait for them.
+    /// Gate that holds background refreshes, for which no client may wait.
     refresh: Gate,
 }
 
@@ -265,8 +266,8 @@ impl Ground {
         let outcome = self.outcome(&replies.await?);
         if self.case == Case::Truncated {
             // Nothing of it may be stored: the next request causes a fetch.
-            let next = Client::connect(self.cache.address()).await?;
-            let next = next_reply(next, &self.case.request(0)).await?;
+            let mut next = Client::connect(self.cache.address()).await?;
+            let next = next.ask(&self.case.request(0)).await?;
             let fetched = self.origin.requests() - self.before.0;
             ensure!(fetched > outcome.fetches, "a truncated body was stored");
             ensure!(!next.ended_cleanly(), "a truncated body ended as if it were whole");
@@ -308,17 +309,12 @@ impl Ground {
         Ok(outcome)
     }
 
-    /// Asks the cache itself how many wait, until that is everybody or the origin has answered.
+    /// Waits until all clients wait in the cache, or the origin has answered.
     async fn wait_until_all_wait(&self) -> anyhow::Result<()> {
-        let admin = self.cache.admin().context("the ready line names no admin listener")?;
-        let mut client = Client::connect(admin).await?;
-        let metrics = Request::get("/metrics").field("Host", admin.to_string());
-        let all = format!("forebay_in_flight{{site=\"default\"}} {CROWD}");
-        while self.origin.counts().in_flight > 0 {
-            if client.ask(&metrics).await?.text().lines().any(|line| line == all) {
-                break;
-            }
-        }
+        let in_flight = "forebay_in_flight{site=\"default\"}";
+        while self.origin.counts().in_flight > 0
+            && self.cache.metric(in_flight).await? < CROWD as u64
+        {}
         Ok(())
     }
 
@@ -373,10 +369,6 @@ impl Ground {
             joined: None,
         }
     }
-}
-
-async fn next_reply(mut client: Client, request: &Request) -> anyhow::Result<Reply> {
-    client.ask(request).await
 }
 
 /// A reply, and when its end came.

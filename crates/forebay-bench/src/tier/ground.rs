@@ -4,26 +4,29 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use forebay_core::{KeyRef, Lifetime, Meta};
+use forebay_engine::{Clock as _, SystemClock, Tier};
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisServer;
 use serde_json::Value;
 
-/// How long something may take that happens behind the scenes.
+/// Maximum time of a background operation.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// Polling interval of conditions without notification.
 pub(crate) const LOOK_GAP: Duration = Duration::from_millis(2);
 
-/// How much of everything is done.
+/// Size of the benchmark: full or quick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// How often what depends on chance is repeated.
+    /// Number of repetitions of cases that depend on chance.
     pub(crate) rounds: usize,
     /// Keys that are driven out of memory.
     pub(crate) keys: usize,
-    /// How long traffic goes on in which a server is restarted.
+    /// Duration of the traffic during which a server is restarted.
     pub(crate) traffic: Duration,
     /// Lines of `[redis]` for cases in which its times are not what is measured.
     pub(crate) patience: &'static str,
@@ -52,26 +55,27 @@ pub(crate) async fn origin(delay: Duration) -> anyhow::Result<Origin> {
     .await?)
 }
 
-/// A cache with these arguments.
-pub(crate) async fn cache(binary: &Path, origin: &Origin, args: &[&str]) -> anyhow::Result<Cache> {
+/// A cache with a configuration and arguments.
+pub(crate) async fn cache(
+    binary: &Path,
+    origin: &Origin,
+    top: &str,
+    args: &[&str],
+) -> anyhow::Result<Cache> {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--origin"];
     let launch = Launch::binary(binary).args(serve).args([origin.url()]).args(args);
-    let process = launch.start().await?;
-    let admin = process.admin().context("the ready line names no admin listener")?;
-    Ok(Cache { client: Client::connect(process.address()).await?, process, admin })
+    let process = launch.config(top)?.start().await?;
+    Ok(Cache { client: Client::connect(process.address()).await?, process })
 }
 
-/// A cache with this at the top of its configuration, which has found its Redis.
+/// A cache with a configuration, connected to its Redis.
 pub(crate) async fn configured(binary: &Path, origin: &Origin, top: &str) -> anyhow::Result<Cache> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("forebay.toml");
-    std::fs::write(&path, top)?;
-    let cache = cache(binary, origin, &["--config", &path.to_string_lossy()]).await?;
+    let cache = cache(binary, origin, top, &[]).await?;
     cache.wait_state("ready").await?;
     Ok(cache)
 }
 
-/// One that has found its Redis.
+/// A cache with further lines in `[redis]`, connected to this Redis.
 pub(crate) async fn sharing(
     binary: &Path,
     origin: &Origin,
@@ -85,7 +89,6 @@ pub(crate) async fn sharing(
 pub(crate) struct Cache {
     pub(crate) process: Launched,
     pub(crate) client: Client,
-    admin: std::net::SocketAddr,
 }
 
 impl Cache {
@@ -97,19 +100,9 @@ impl Cache {
         Ok(reply)
     }
 
-    /// How long a request took, to the end of its body.
+    /// Returns the duration of a request, to the end of its body.
     pub(crate) async fn timed(&mut self, path: &str) -> anyhow::Result<Duration> {
         self.get(path).await?.end_after().context("the body broke off")
-    }
-
-    async fn admin(&self, path: &str) -> anyhow::Result<Reply> {
-        let request = Request::get(path).field("Host", self.admin.to_string());
-        Client::connect(self.admin).await?.ask(&request).await
-    }
-
-    /// Returns the content of `/healthz`.
-    pub(crate) async fn health(&self) -> anyhow::Result<Value> {
-        Ok(serde_json::from_slice(self.admin("/healthz").await?.body())?)
     }
 
     /// Waits for a state of the whole.
@@ -124,7 +117,8 @@ impl Cache {
     ) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         loop {
-            let health = self.health().await?;
+            let health = self.process.get_admin("/healthz").await?;
+            let health = serde_json::from_slice(health.body())?;
             if is_so(&health) {
                 return Ok(begun.elapsed());
             }
@@ -133,42 +127,41 @@ impl Cache {
         }
     }
 
-    /// The sum of the samples of a metric with this label.
-    pub(crate) async fn metric(&self, name: &str, label: &str) -> anyhow::Result<u64> {
-        let reply = self.admin("/metrics").await?;
-        let text = reply.text();
-        let samples = text.lines().filter(|line| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-                && line.contains(label)
-        });
-        let values = samples.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<u64>());
-        Ok(values.collect::<Result<Vec<_>, _>>()?.into_iter().sum())
+    /// Number of reads in Redis that found an entry.
+    pub(crate) async fn hits(&self) -> anyhow::Result<u64> {
+        self.metric("forebay_lookups_total{tier=\"redis\",result=\"hit\"}").await
     }
 
-    /// Readings in Redis that found something.
-    pub(crate) async fn hits(&self) -> anyhow::Result<u64> {
-        self.metric("forebay_lookups_total", "tier=\"redis\",result=\"hit\"").await
+    pub(crate) async fn metric(&self, selector: &str) -> anyhow::Result<u64> {
+        self.process.metric(selector).await
     }
 
     /// Waits until so many entries have been stored in Redis.
     pub(crate) async fn wait_stored(&self, least: u64) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while self.metric("forebay_tier_writes_total", "result=\"stored\"").await? < least {
-            ensure!(begun.elapsed() < SETTLE_MAX, "fewer than {least} are stored");
-            tokio::time::sleep(LOOK_GAP).await;
-        }
-        Ok(())
+        self.wait_metric("forebay_tier_writes_total{result=\"stored\"}", least).await
     }
 
-    /// Waits until the tier has been left alone.
+    /// Waits until the tier is bypassed.
     pub(crate) async fn wait_opened(&self) -> anyhow::Result<()> {
+        self.wait_metric("forebay_tier_state{tier=\"redis\"}", 1).await
+    }
+
+    async fn wait_metric(&self, selector: &str, least: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
-        while self.metric("forebay_tier_state", "tier=\"redis\"").await? == 0 {
-            ensure!(begun.elapsed() < SETTLE_MAX, "it is not left alone");
+        while self.metric(selector).await? < least {
+            ensure!(begun.elapsed() < SETTLE_MAX, "{selector} stays below {least}");
             tokio::time::sleep(LOOK_GAP).await;
         }
         Ok(())
     }
+}
+
+/// Stores an entry that is fresh for ten minutes.
+pub(crate) async fn put(tier: &dyn Tier, key: KeyRef<'_>, body: Bytes) -> anyhow::Result<()> {
+    let meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
+    let mut writer = tier.begin(key, &meta, &Bytes::new()).await?;
+    writer.write(body).await?;
+    Ok(writer.commit().await?)
 }
 
 /// Milliseconds, as a table shows them.

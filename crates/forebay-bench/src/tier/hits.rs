@@ -1,19 +1,20 @@
 //! Cost of a hit: reads of 1 KiB by 64 tasks at once, through the tier and through the bare client, in
 //! turns on the same server; on a runtime with a thread per core, and on one with a single thread.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyBuf, Lifetime, Meta};
-use forebay_engine::{Clock, SystemClock, Tier};
+use forebay_engine::Tier as _;
 use forebay_redis::{Codec, EndpointSettings, Redis, Settings};
 use forebay_testkit::redis::RedisLaunch;
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use super::ground::put;
+use super::slow::{connected, key};
 use crate::environment::Options;
 use crate::report::{Table, Verdict};
 
@@ -65,12 +66,12 @@ async fn compare(name: &str, url: &str, turns: usize, table: &mut Table) -> anyh
     let endpoint = EndpointSettings { read_timeout, write_timeout, ..EndpointSettings::at(url) };
     let mut settings = Settings::new(endpoint);
     settings.sealing.packing.codec = Codec::None;
-    let clock = Arc::new(SystemClock);
-    let tier = Redis::connect(settings, clock.clone(), Arc::new(()))?;
-    while !tier.endpoints()[0].is_up {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let tier = connected(settings).await?;
+    let body = Bytes::from(vec![b'x'; BODY]);
+    for number in 0..KEYS {
+        let () = bare.clone().set(number, &body[..]).await?;
+        put(&tier, key(&number.to_string()).borrowed(), body.clone()).await?;
     }
-    fill(&tier, &mut bare.clone(), clock.now()).await?;
     let mut all = Vec::new();
     for _ in 0..turns {
         let bare = bare.clone();
@@ -97,36 +98,14 @@ async fn compare(name: &str, url: &str, turns: usize, table: &mut Table) -> anyh
 }
 
 async fn read_bare(mut bare: MultiplexedConnection, number: usize) -> anyhow::Result<()> {
-    let value: Option<Vec<u8>> = bare.get(format!("bare:{number}")).await?;
+    let value: Option<Vec<u8>> = bare.get(number).await?;
     anyhow::ensure!(value.is_some_and(|value| value.len() == BODY), "not there");
     Ok(())
 }
 
 async fn read_tier(tier: Redis, number: usize) -> anyhow::Result<()> {
-    let stored = tier.open(key(number).borrowed()).await?;
+    let stored = tier.open(key(&number.to_string()).borrowed()).await?;
     anyhow::ensure!(stored.is_some(), "not there: {:?}", tier.counts());
-    Ok(())
-}
-
-fn key(number: usize) -> Key {
-    let mut key = KeyBuf::new("site");
-    key.part(format!("/items/{number}").as_bytes());
-    key.borrowed().to_key()
-}
-
-async fn fill(
-    tier: &Redis,
-    bare: &mut MultiplexedConnection,
-    now: forebay_core::Timestamp,
-) -> anyhow::Result<()> {
-    let body = Bytes::from(vec![b'x'; BODY]);
-    let meta = Meta::new(now, Lifetime::fresh(Duration::from_secs(600)));
-    for number in 0..KEYS {
-        let () = bare.set(format!("bare:{number}"), &body[..]).await?;
-        let mut writer = tier.begin(key(number).borrowed(), &meta, &Bytes::new()).await?;
-        writer.write(body.clone()).await?;
-        writer.commit().await?;
-    }
     Ok(())
 }
 
@@ -135,7 +114,7 @@ where
     F: Future<Output = anyhow::Result<()>> + Send,
     R: Fn(usize) -> F + Clone + Send + 'static,
 {
-    let (began, cpu) = (Instant::now(), cpu()?);
+    let (began, cpu) = (Instant::now(), cpu());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let read = read.clone();
@@ -154,16 +133,12 @@ where
         done += ended??;
     }
     let done = done as f64;
-    let spent = (self::cpu()? - cpu).as_secs_f64();
+    let spent = (self::cpu() - cpu).as_secs_f64();
     Ok(Figures { rate: done / began.elapsed().as_secs_f64(), cpu_us: spent * 1e6 / done })
 }
 
 /// Processor time of this process, user and system, all threads.
-fn cpu() -> anyhow::Result<Duration> {
-    let mut nanos: u64 = 0;
-    for task in std::fs::read_dir("/proc/self/task")? {
-        let stat = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-        nanos += stat.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0);
-    }
-    Ok(Duration::from_nanos(nanos))
+fn cpu() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::from_nanos(spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64)
 }

@@ -32,16 +32,16 @@ const MISSES: usize = 20;
 const KEYS: usize = 200;
 const LOADS_MAX: u64 = 220;
 
-/// How long a restart takes.
+/// Duration of a restart.
 const GONE: Duration = Duration::from_millis(100);
 
-/// How soon what works again has to be used again.
+/// Maximum time until a tier that answers again is used again.
 const BACK_MAX: Duration = Duration::from_millis(250);
 
 /// A hot hit, the first cold miss, and the later ones, while Redis is frozen.
 pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let mut plain = ground::cache(binary, &origin, &[]).await?;
+    let mut plain = ground::cache(binary, &origin, "", &[]).await?;
     let mut cache = ground::sharing(binary, &origin, &redis, WRITES).await?;
     cache.get("/hot").await?;
     cache.wait_stored(1).await?;
@@ -55,13 +55,13 @@ pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
             cache.get(&format!("/until/{round}/{miss}")).await?;
         }
         cache.wait_opened().await?;
-        let asked = cache.metric("forebay_tier_seconds_count", "op=\"open\"").await?;
+        let asked = cache.metric("forebay_tier_seconds_count{op=\"open\"}").await?;
         for miss in 0..MISSES {
             let path = format!("/later/{round}/{miss}");
-            let alone = plain.timed(&path).await?.as_secs_f64();
-            laters.push(cache.timed(&path).await?.as_secs_f64() - alone);
+            let alone = plain.timed(&path).await?;
+            laters.push(cache.timed(&path).await?.saturating_sub(alone));
         }
-        waits += cache.metric("forebay_tier_seconds_count", "op=\"open\"").await? - asked;
+        waits += cache.metric("forebay_tier_seconds_count{op=\"open\"}").await? - asked;
         redis.thaw().await?;
         cache.wait_state("ready").await?;
     }
@@ -69,7 +69,7 @@ pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
     let misses = MISSES as u64;
     let loads = origin.requests() == 1 + rounds * (2 + 3 * misses);
     let first = Timings::new(firsts);
-    let later = median(&mut laters);
+    let later = Timings::new(laters).p50();
     Ok(vec![
         hot_hits(&mut cache, &redis).await?,
         Row {
@@ -81,10 +81,10 @@ pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
         },
         Row {
             case: "frozen: cold miss, breaker open".to_owned(),
-            measured: format!("origin + {:.2} ms, {waits} reads", later * 1e3),
+            measured: format!("origin + {later:.2?}, {waits} reads"),
             bound: "origin + 1 ms, 0 reads".to_owned(),
             counted: waits == 0,
-            timed: later <= 0.001,
+            timed: later <= Duration::from_millis(1),
         },
     ])
 }
@@ -94,18 +94,19 @@ pub(crate) async fn frozen(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
 async fn hot_hits(cache: &mut Cache, redis: &RedisServer) -> anyhow::Result<Row> {
     let (mut normal, mut frozen) = (Vec::new(), Vec::new());
     for window in 0..WINDOWS {
-        normal.push(hot(cache).await?.p99().as_secs_f64());
+        normal.push(hot(cache).await?.p99());
         redis.freeze().await?;
         for miss in 0..MISSES {
             cache.get(&format!("/window/{window}/{miss}")).await?;
         }
         cache.wait_opened().await?;
-        frozen.push(hot(cache).await?.p99().as_secs_f64());
+        frozen.push(hot(cache).await?.p99());
         redis.thaw().await?;
         cache.wait_state("ready").await?;
     }
-    let noise = spread(&mut normal);
-    let ratio = median(&mut frozen) / median(&mut normal);
+    let [frozen, normal] = [frozen, normal].map(Timings::new);
+    let noise = normal.percentile(75).div_duration_f64(normal.percentile(25));
+    let ratio = frozen.p50().div_duration_f64(normal.p50());
     Ok(Row {
         case: "frozen: hot hit in memory".to_owned(),
         measured: format!("p99 {ratio:.2} x normal, which itself spreads {noise:.2} x"),
@@ -115,24 +116,12 @@ async fn hot_hits(cache: &mut Cache, redis: &RedisServer) -> anyhow::Result<Row>
     })
 }
 
-/// By how much the upper quartile is more than the lower one.
-fn spread(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = |part: usize| values.get(values.len() * part / 4).copied().unwrap_or_default();
-    at(3) / at(1)
-}
-
 async fn hot(cache: &mut Cache) -> anyhow::Result<Timings> {
     let mut times = Vec::with_capacity(HITS);
     for _ in 0..HITS {
         times.push(cache.timed("/hot").await?);
     }
     Ok(Timings::new(times))
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 /// Two processes under load while Redis goes away for a moment and comes back empty.

@@ -19,7 +19,7 @@ use forebay_testkit::faults::{FaultProxy, Faults};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use futures_util::future::join_all;
 
-use super::ground::{self, LOOK_GAP, Row, Scale, ms};
+use super::ground::{self, LOOK_GAP, Row, Scale, ms, put};
 
 /// Callers at once.
 const CROWD: usize = 500;
@@ -52,13 +52,13 @@ pub(crate) async fn misses(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Ro
 
 async fn miss(binary: &Path, scale: Scale, slowed: Duration) -> anyhow::Result<Row> {
     let (origin, redis) = (ground::origin(ORIGIN).await?, RedisLaunch::new().start().await?);
-    let mut plain = ground::cache(binary, &origin, &[]).await?;
+    let mut plain = ground::cache(binary, &origin, "", &[]).await?;
     let (mut singles, mut ratios) = (Vec::new(), Vec::new());
     let mut loads = 0;
     for round in 0..scale.rounds {
         let proxy = FaultProxy::start(redis.address()).await?;
         let url = format!("redis://{}", proxy.address());
-        let mut cache = ground::cache(binary, &origin, &["--redis", &url]).await?;
+        let mut cache = ground::cache(binary, &origin, "", &["--redis", &url]).await?;
         cache.wait_state("ready").await?;
         let path = format!("/{}/{round}", slowed.as_millis());
         let alone = plain.timed(&format!("{path}/alone")).await?;
@@ -189,7 +189,7 @@ fn fresh() -> Meta {
     Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(60)))
 }
 
-fn key(path: &str) -> Key {
+pub(crate) fn key(path: &str) -> Key {
     let mut key = KeyBuf::new("site");
     key.part(path.as_bytes());
     key.borrowed().to_key()
@@ -207,10 +207,7 @@ impl Instance {
 
     async fn fill(&self, keys: &[&Key]) -> anyhow::Result<()> {
         for key in keys {
-            let (meta, head) = (fresh(), Bytes::new());
-            let mut writer = self.filler.begin(key.borrowed(), &meta, &head).await?;
-            writer.write(Bytes::from_static(b"body")).await?;
-            writer.commit().await?;
+            put(&self.filler, key.borrowed(), Bytes::from_static(b"body")).await?;
         }
         Ok(())
     }
@@ -238,7 +235,12 @@ impl Instance {
 async fn connect(url: &str) -> anyhow::Result<Redis> {
     let mut endpoint = EndpointSettings::at(url);
     endpoint.write_timeout = Duration::from_secs(2);
-    let tier = Redis::connect(Settings::new(endpoint), Arc::new(SystemClock), Arc::new(()))?;
+    connected(Settings::new(endpoint)).await
+}
+
+/// A tier whose server answers.
+pub(crate) async fn connected(settings: Settings) -> anyhow::Result<Redis> {
+    let tier = Redis::connect(settings, Arc::new(SystemClock), Arc::new(()))?;
     let begun = Instant::now();
     while !tier.endpoints()[0].is_up {
         ensure!(begun.elapsed() < Duration::from_secs(10), "no server answers");

@@ -11,6 +11,7 @@ use forebay_engine::{Clock as _, SystemClock};
 use forebay_redis::envelope::{Annotations, Retention, seal};
 use forebay_redis::{Codec, Packing, Sealing};
 use forebay_testkit::client::{Client, Request};
+use forebay_testkit::launch::memory;
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 use tokio::task::JoinSet;
 
@@ -27,7 +28,7 @@ const MEMORY_MAX: u64 = 2 << 20;
 /// Decompressed size of a decompression bomb.
 const BOMB: usize = 64 << 20;
 
-/// Where the packed frame begins in a value without a signature.
+/// Offset of the compressed frame in a value without a signature.
 const FRAME_AT: usize = 51;
 
 /// Keys that have left memory come back from Redis.
@@ -82,20 +83,20 @@ pub(crate) async fn hostile(binary: &Path, scale: Scale) -> anyhow::Result<Vec<R
         plant(&redis, path, &sealed(path)).await?;
         cache.get(path).await?;
         // It is a miss all the same: it does not say which purges it knew of.
-        let rejected = cache.metric("forebay_tier_rejected_total", "").await?;
+        let rejected = cache.metric("forebay_tier_rejected_total").await?;
         ensure!(rejected == 0, "what is sound is rejected");
     }
     let mut rows = Vec::new();
     for (what, reason, value) in values()? {
         let path = format!("/{}", what.replace(' ', "-"));
         plant(&redis, &path, &value(&path)).await?;
-        let label = format!("reason=\"{reason}\"");
-        let rejected = cache.metric("forebay_tier_rejected_total", &label).await?;
-        let (loads, before) = (origin.requests(), Memory::forget_peak(&cache)?);
+        let rejections = format!("forebay_tier_rejected_total{{reason=\"{reason}\"}}");
+        let rejected = cache.metric(&rejections).await?;
+        let (loads, before) = (origin.requests(), forget_peak(&cache)?);
         cache.get(&path).await?;
-        let grown = Memory::peak(&cache)?.saturating_sub(before);
+        let grown = memory(cache.process.pid(), "VmHWM")?.saturating_sub(before);
         let loads = origin.requests() - loads;
-        let rejected = cache.metric("forebay_tier_rejected_total", &label).await? - rejected;
+        let rejected = cache.metric(&rejections).await? - rejected;
         rows.push(Row {
             case: format!("in Redis: {what}"),
             measured: format!("{loads} load, {rejected} {reason}, {} KiB", grown >> 10),
@@ -182,21 +183,9 @@ async fn plant(redis: &RedisServer, path: &str, value: &[u8]) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the resident memory of a process.
-struct Memory;
-
-impl Memory {
-    /// Forgets the peak of a process's memory, and tells where it stands then.
-    fn forget_peak(cache: &Cache) -> anyhow::Result<u64> {
-        let file = format!("/proc/{}/clear_refs", cache.process.pid());
-        std::fs::write(&file, "5").with_context(|| format!("write {file}"))?;
-        Self::peak(cache)
-    }
-
-    fn peak(cache: &Cache) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", cache.process.pid()))?;
-        let line = status.lines().find(|line| line.starts_with("VmHWM")).context("VmHWM")?;
-        let number = line.split_whitespace().nth(1).context("a number")?;
-        Ok(number.parse::<u64>()? << 10)
-    }
+/// Resets the peak of a process's memory, and returns it.
+fn forget_peak(cache: &Cache) -> anyhow::Result<u64> {
+    let file = format!("/proc/{}/clear_refs", cache.process.pid());
+    std::fs::write(&file, "5").with_context(|| format!("write {file}"))?;
+    memory(cache.process.pid(), "VmHWM")
 }

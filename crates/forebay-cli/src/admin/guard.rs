@@ -58,10 +58,20 @@ impl Refusal {
 
     pub(super) const fn sentence(self) -> &'static str {
         match self {
-            Self::UnknownHost => "The Host header does not name this listener; use its address.",
-            Self::BadToken => "A token is required: send Authorization: Bearer TOKEN.",
-            Self::CrossOrigin => "Requests from a page of another site may not change state.",
-            Self::NotJson => "The Content-Type of a change must be application/json.",
+            Self::UnknownHost => {
+                "The Host header does not name the admin listener; use its IP address and port."
+            }
+            Self::BadToken => {
+                "A token is required: send the one in admin_token_file as Authorization: Bearer \
+                 TOKEN."
+            }
+            Self::CrossOrigin => {
+                "A page of another site sent this request; only the dashboard and programs may \
+                 purge or reload."
+            }
+            Self::NotJson => {
+                "The Content-Type of a POST to the admin listener must be application/json."
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_core::{Purge, Reach};
 use forebay_engine::{Propagation, Purged};
 use forebay_http::Service;
+use forebay_semantics::Scheme;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -76,7 +77,8 @@ impl PurgeRequest {
             kind,
             value,
             reach,
-            "purge not recorded on disk: purged entries may be served from disk after a restart"
+            "purge not recorded on disk: purged entries may be served from disk after a restart; \
+             repeat the purge when the disk is writable"
         );
     }
 }
@@ -123,7 +125,7 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
         None => {
             let Target { kind, value } = request.target();
             let reach = request.reach_word();
-            tracing::info!(kind, value, reach, id, instances, found, "purged");
+            tracing::info!(kind, value, reach, id, instances, found, "purge carried out");
             json_answer(StatusCode::OK, &reply)
         }
         Some(error) => {
@@ -131,8 +133,8 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
             let reach = request.reach_word();
             tracing::warn!(
                 kind, value, reach, id, %error,
-                "purged on this instance only; the purge is sent to the others when the shared \
-                 tier answers"
+                "purge carried out on this instance only; it is sent to the other instances when \
+                 the shared tier answers"
             );
             reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)
@@ -168,9 +170,10 @@ async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged,
         "The URL must be complete, as clients request it, such as http://shop.example/items/1.";
     let parsed: Uri = url.parse().map_err(|_| whole.to_owned())?;
     let authority = parsed.authority().ok_or_else(|| whole.to_owned())?;
+    let scheme = parsed.scheme_str().and_then(Scheme::parse).ok_or_else(|| whole.to_owned())?;
     let path = parsed.path_and_query().map_or("/", |path| path.as_str());
     service
-        .purge_url(authority.as_str(), path, reach)
+        .purge_url(scheme, authority.as_str(), path, reach)
         .await
         .ok_or_else(|| format!("No site is configured for {url}."))
 }

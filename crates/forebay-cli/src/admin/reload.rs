@@ -22,7 +22,8 @@ pub(super) async fn answer(reload: &Arc<Reload>) -> Answer {
             json_answer(StatusCode::OK, &reply)
         }
         Err(sentences) => {
-            let reply = json!({ "error": "Nothing was reloaded.", "errors": sentences });
+            let reply = json!({ "error": "The configuration was not reloaded; the previous one \
+                                          stays in effect.", "errors": sentences });
             json_answer(StatusCode::BAD_REQUEST, &reply)
         }
     }

@@ -1,5 +1,6 @@
 //! `forebay check FILE`: prints the resolved configuration, or every error in the file.
 
+use super::listen_address::ListenAddress;
 use super::problem::Problems;
 use super::provenance::Row;
 use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
@@ -31,6 +32,10 @@ pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> 
     }
 }
 
+fn addresses(config: &ResolvedConfig) -> Vec<&ListenAddress> {
+    config.listeners.iter().map(|listener| &listener.address).collect()
+}
+
 fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {
     for line in problems.lines() {
         writeln!(err, "{line}")?;
@@ -42,7 +47,7 @@ fn summary(path: &Path, config: &ResolvedConfig, out: &mut impl Write) -> io::Re
     let sites = counted(config.sites.len(), "site");
     writeln!(out, "{} is valid: {sites}.\n", path.display())?;
     let token = if config.admin_token.is_some() { "with a token" } else { "without a token" };
-    writeln!(out, "Serves clients on {}.", joined(&config.listen, " and "))?;
+    writeln!(out, "Serves clients on {}.", joined(&addresses(config), " and "))?;
     writeln!(out, "Serves the admin listener on {}, {token}.", config.admin)?;
     let memory = &config.memory;
     writeln!(
@@ -171,7 +176,12 @@ mod tests {
         assert!(row("redis").contains("none") && row("redis").ends_with("default"));
         // Each option has its row, except `urls`, which the plain `origin` replaces, and those of
         // an unused tier.
-        let is_used = |spec: &Spec| spec.name != "urls" && !spec.path().starts_with("redis.");
+        let is_used = |spec: &Spec| {
+            spec.name != "urls"
+                && !matches!(spec.table, Table::Redis | Table::RedisSentinel)
+                && !matches!(spec.table, Table::RedisFallback | Table::Listener)
+                && !matches!(spec.table, Table::Tls | Table::TlsCertificate)
+        };
         for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
         }

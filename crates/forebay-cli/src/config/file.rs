@@ -34,6 +34,13 @@ pub(crate) struct SiteFile {
     pub(crate) lease: Option<Section>,
 }
 
+/// `[tls]` with its certificates.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFile {
+    pub(crate) tls: Section,
+    pub(crate) certificates: Vec<Section>,
+}
+
 /// `[redis]` or `[site.redis]` with its subtables.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisFile {
@@ -46,6 +53,8 @@ pub(crate) struct RedisFile {
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) top: Section,
+    pub(crate) listeners: Vec<Section>,
+    pub(crate) tls: Option<TlsFile>,
     pub(crate) memory: Section,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
@@ -59,6 +68,8 @@ impl File {
     pub(crate) fn empty(place: Place) -> Self {
         Self {
             top: Section::empty(Table::Top, "", place),
+            listeners: Vec::new(),
+            tls: None,
             memory: Section::empty(Table::Memory, "memory", place),
             redis: None,
             disk: Section::empty(Table::Disk, "disk", place),
@@ -154,6 +165,10 @@ impl Walk<'_> {
         let mut file = File::empty(self.lines.place(0));
         for (key, value) in root {
             match key.get_ref().as_ref() {
+                "listener" => {
+                    file.listeners = self.list_of(Table::Listener, "listener", value);
+                }
+                "tls" => file.tls = self.tls(value),
                 "memory" => self.table(value, &mut file.memory),
                 "disk" => self.table(value, &mut file.disk),
                 "redis" => file.redis = self.redis(Table::Redis.path(), value),
@@ -204,6 +219,35 @@ impl Walk<'_> {
             }
         }
         Some(file)
+    }
+
+    fn tls(&mut self, value: &Spanned<DeValue<'_>>) -> Option<TlsFile> {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.report(value, "tls", "must be a table; write [tls] above its fields");
+            return None;
+        };
+        let mut tls = Section::empty(Table::Tls, "tls", self.lines.place(value.span().start));
+        let mut certificates = Vec::new();
+        for (key, value) in table {
+            if key.get_ref() == "certificates" {
+                certificates = self.list_of(Table::TlsCertificate, "tls.certificates", value);
+            } else {
+                self.field(&mut tls, key, value);
+            }
+        }
+        Some(TlsFile { tls, certificates })
+    }
+
+    /// List of tables that have no tables in them.
+    fn list_of(&mut self, table: Table, path: &str, value: &Spanned<DeValue<'_>>) -> Vec<Section> {
+        let header = table.header();
+        let says = format!("must be a list of tables; write {header} above each one's fields");
+        let DeValue::Array(items) = value.get_ref() else {
+            self.report(value, path, &says);
+            return Vec::new();
+        };
+        let section = |(n, item)| self.section(table, &format!("{path}[{n}]"), item, &says);
+        items.iter().enumerate().filter_map(section).collect()
     }
 
     fn fallbacks(&mut self, path: &str, value: &Spanned<DeValue<'_>>) -> Vec<Section> {

@@ -4,14 +4,19 @@
 //! them can know an option that the others do not.
 
 use super::host::HostPattern;
+use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
-use super::reader::{self, AccessLog, Reader};
+use super::reader::{self, AccessLog, ListenerRole, Protocol, Reader};
 use super::redis_url::RedisUrl;
 use super::table::Table;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
-use http::Method;
+use forebay_semantics::Networks;
+use forebay_semantics::client_address::AddressField;
+use forebay_tls::server::{ClientCertificates, MinVersion};
+use forebay_tls::store::UnknownName;
+use http::{HeaderValue, Method};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,6 +106,20 @@ options! {
     LISTEN: Vec<SocketAddr> = Top "listen", reader::ADDRESSES, Value(r#"["127.0.0.1:8080"]"#);
         "Addresses that serve clients: one, or a list of up to 64. Port 0 takes a free port.",
         "A loopback address: no other host can connect until the operator allows it.";
+    TRUSTED_PROXIES: Networks = Top "trusted_proxies", reader::NETWORKS, Value("[]");
+        "Proxies that may name the client and its scheme: networks such as `10.0.0.0/8`, addresses, \
+         `loopback`, `private` (RFC 1918 and RFC 4193) and `unix`.",
+        "A client that is trusted by mistake could choose its address and scheme.";
+    CLIENT_ADDRESS_FROM: AddressField =
+        Top "client_address_from", reader::ADDRESS_FIELD, Value(r#""x-forwarded-for""#);
+        "Field in which trusted proxies name the client: `x-forwarded-for`, `forwarded` (RFC 7239), or \
+         a field with one address, such as `cf-connecting-ip`. Other such fields are ignored.",
+        "The field that most proxies set.";
+    CONNECTIONS_PER_ADDRESS_MAX: u64 =
+        Top "connections_per_address_max", reader::COUNT, Value("0"), "0" to "1048576";
+        "Maximum number of open connections per client address, IPv6 by /64; 0 means no limit. \
+         Further connections are closed. Trusted proxies are not limited.",
+        "Many clients may share one address behind a NAT.";
     ADMIN: SocketAddr = Top "admin", reader::ADDRESS, Value(r#""127.0.0.1:8081""#);
         "Address of the admin listener: health, metrics, purges, dashboard.",
         "A loopback address, because any client of this listener may purge the cache.";
@@ -118,6 +137,75 @@ options! {
     ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
         "Access log on stdout: one line per request in the common log format or as JSON, or off.",
         "A line per request costs more than a hit; the metrics count every request in any case.";
+
+    LISTENER_ADDRESS: ListenAddress = Listener "address", reader::LISTEN_ADDRESS, Required;
+        "IP address and port, or `unix:` and the path of a Unix socket (mode 0660; a socket file \
+         without a listener is replaced).",
+        "A listener without an address has no use.";
+    LISTENER_PROXY_PROTOCOL: bool =
+        Listener "proxy_protocol", reader::PROXY_PROTOCOL, Value(r#""off""#);
+        "`required`: each connection begins with a PROXY protocol header (version 1 or 2) of one of \
+         `trusted_proxies`; others are closed. `off`: none is read.",
+        "A header from an untrusted peer would let it choose its address.";
+
+    LISTENER_ROLE: ListenerRole = Listener "role", reader::LISTENER_ROLE, Value(r#""serve""#);
+        "`serve` answers requests. `redirect` answers 308 to the https URL for hosts of a site, and 404 \
+         for others.",
+        "Most listeners serve.";
+    LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
+        "Requires TLS, with the certificates of `[tls]`.",
+        "Certificates have to be configured first.";
+    LISTENER_PROTOCOLS: Vec<Protocol> = Listener "protocols", reader::PROTOCOLS,
+        Derived("`[\"h2\", \"http/1.1\"]` with TLS, else `[\"http/1.1\", \"h2c\"]`");
+        "Protocols: with TLS `h2` and `http/1.1`, in the order of preference; without TLS `http/1.1` and \
+         `h2c`, which is HTTP/2 for connections that begin with its preface.",
+        "Each client uses the newest protocol that it knows.";
+    LISTENER_CLIENT_CERTIFICATES: ClientCertificates = Listener "client_certificates",
+        reader::CLIENT_CERTIFICATES, Value(r#""off""#);
+        "Client certificates, verified by `tls.client_ca`: `optional` or `required`. The origin gets a \
+         verified one as `Client-Cert` (RFC 9440).",
+        "Few clients have a certificate.";
+    LISTENER_SITES: Vec<String> = Listener "sites", reader::SITE_IDS, Value("[]");
+        "Ids of the sites that the listener serves; empty means all. Requests for other sites get 421.",
+        "Every site is reachable everywhere.";
+
+    TLS_LISTEN: Vec<SocketAddr> = Tls "listen", reader::ADDRESSES, Value("[]");
+        "Addresses that serve clients with TLS: one, or a list. Short for `[[listener]]` with `tls = true`.",
+        "The operator decides which addresses other hosts reach.";
+    TLS_CERTIFICATE: PathBuf = Tls "certificate", reader::PATH, Derived("none");
+        "PEM file with a certificate and its intermediate certificates; its DNS names select it, and it \
+         is the first one. A relative path starts at the configuration file.",
+        "`certificates` can name others.";
+    TLS_KEY: PathBuf = Tls "key", reader::PATH, Derived("none");
+        "PEM file with the private key of `certificate`, without a password.",
+        "It belongs to `certificate`.";
+    TLS_MIN_VERSION: MinVersion = Tls "min_version", reader::MIN_VERSION, Value(r#""1.2""#);
+        "Lowest version of TLS: `1.2` or `1.3`.",
+        "Older clients that still occur have 1.2, which is safe with the suites that are offered.";
+    TLS_UNKNOWN_NAME: UnknownName = Tls "unknown_name", reader::UNKNOWN_NAME, Value(r#""first""#);
+        "Answer to a client that asks for a name of no certificate, or for none: `first` gives the first \
+         certificate, `refuse` ends the handshake.",
+        "A client without server name, such as a health check, still gets an answer.";
+    TLS_CLIENT_CA: PathBuf = Tls "client_ca", reader::PATH, Derived("none");
+        "PEM file with the authorities of client certificates.",
+        "Client certificates are off.";
+    TLS_CLIENT_CRL: PathBuf = Tls "client_crl", reader::PATH, Derived("none");
+        "PEM file with revocation lists of these authorities.",
+        "Many private authorities publish none.";
+    TLS_WATCH: Duration = Tls "watch", reader::DURATION, Value(r#""10s""#), r#""0s""# to r#""1d""#;
+        "Interval at which certificate files are checked for changes; `0s` means at a reload only.",
+        "A renewed certificate is used soon, and the check costs two system calls per certificate.";
+    TLS_HANDSHAKE_TIMEOUT: Duration = Tls "handshake_timeout", reader::DURATION, Value(r#""10s""#),
+        r#""100ms""# to r#""1m""#;
+        "Maximum time of a handshake.",
+        "Above several round trips of a slow network, and short for a client that only holds a slot.";
+
+    TLS_CERTIFICATES_CERTIFICATE: PathBuf = TlsCertificate "certificate", reader::PATH, Required;
+        "PEM file with a certificate and its intermediate certificates.",
+        "A table without a certificate has no use.";
+    TLS_CERTIFICATES_KEY: PathBuf = TlsCertificate "key", reader::PATH, Required;
+        "PEM file with its private key, without a password.",
+        "A certificate cannot be served without its key.";
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
@@ -270,7 +358,8 @@ options! {
         "There is no default origin server.";
     SITE_FETCH_TIMEOUT: Duration = Site "fetch_timeout", reader::DURATION, Value(r#""30s""#),
         r#""1ms""# to r#""1h""#;
-        "Timeout until the head of the origin's response; after it the client gets 504.",
+        "Timeout until the head of the origin's response; after it the client gets a stale response \
+         if that is allowed, else 504. Also the timeout of each further piece of the body.",
         "Above the time of slow pages, below the timeout of common load balancers.";
     SITE_ORIGIN_FIELDS_MAX: u64 = Site "origin_fields_max", reader::COUNT, Value("256"),
         "16" to "4096";
@@ -296,8 +385,8 @@ options! {
         "0.0" to "10.0";
         "Early refresh: how early a frequently requested entry is refreshed in the background, \
          relative to the duration of its fetch. 0 turns it off.",
-        "1 is the published optimum: no request waits when an entry expires, at the cost of about \
-         two fetches per lifetime.";
+        "1 is the published optimum: no request waits when a popular entry expires, at the cost of \
+         11 % more fetches at most, because only the last tenth of the lifetime is used.";
     SITE_DEFAULT_TTL: Duration = Site "default_ttl", reader::DURATION, Value(r#""0s""#),
         r#""0s""# to r#""365d""#;
         "Freshness lifetime of responses without an explicit one; 0 leaves it to the heuristics of \
@@ -326,6 +415,10 @@ options! {
         "Request coalescing between instances that share a Redis: one instance fetches and wakes \
          the others. Without a shared tier it has no effect.",
         "Otherwise every additional instance adds a fetch.";
+    SITE_DIRECT_HITS: bool = Site "direct_hits", reader::TRUTH, Value("true");
+        "Whether plain hits from memory are answered on a shorter path: GET and HEAD without body, \
+         range or `Connection` options. Responses are the same on both paths.",
+        "A hit costs about a third. `false` shows whether a defect is in this path.";
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether responses with `Set-Cookie` may be stored.",
         "A stored cookie would hand one client's session to all others.";
@@ -364,6 +457,23 @@ options! {
         Site "cache_group_length_max", reader::COUNT, Value("128"), "32" to "1024";
         "Maximum length of a group name in bytes; longer ones are ignored.",
         "Fits a path or a database key; RFC 9875 requires at least 32.";
+    SITE_IGNORE_SCHEME: bool = Site "ignore_scheme", reader::TRUTH, Value("false");
+        "Gives http and https one key, for an origin whose responses do not depend on the scheme.",
+        "A stored redirect to https must not answer a request over https.";
+    SITE_ALLOW: Networks = Site "allow", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may use the site, as in `trusted_proxies`; empty means all. Others \
+         get 403.",
+        "Most sites are public.";
+    SITE_DENY: Networks = Site "deny", reader::NETWORKS, Value("[]");
+        "Networks of the clients that may not use the site, also if `allow` contains them.",
+        "Most sites are public.";
+    SITE_HSTS: HeaderValue = Site "hsts", reader::HSTS, Derived("none");
+        "Value of `Strict-Transport-Security` in responses over https without one, such as \
+         `max-age=31536000`.",
+        "Browsers do not forget it before its time, so that a mistake cannot be taken back.";
+    SITE_FORWARDED: bool = Site "forwarded", reader::TRUTH, Value("false");
+        "Adds `Forwarded` (RFC 7239) to requests to the origin, beside `X-Forwarded-*`.",
+        "Few origins read it, and it repeats `X-Forwarded-*`.";
     SITE_TIER_ERRORS: TierErrors = Site "tier_errors", reader::TIER_ERRORS, Value(r#""graceful""#);
         "Effect of a failing lower tier on a request: `graceful` fetches from the origin, `strict` \
          answers 503 unless another tier has the entry.",
@@ -418,7 +528,7 @@ impl Table {
 /// Options and tables of later versions, with what this version lacks.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier"),
-    ("tls", "has no TLS listener"),
+    ("tls.acme", "has no automatic certificates"),
     ("site.breaker", "has no circuit breaker for origins"),
     ("site.transform", "has no transformations"),
     ("site.fallback", "has no fallback responses"),

@@ -1,6 +1,7 @@
 //! Readers that convert raw values to typed ones, one for each type of option.
 
 use super::host::HostPattern;
+use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
 use super::problem::Problems;
 use super::redis_url::RedisUrl;
@@ -9,8 +10,12 @@ use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
-use http::Method;
+use forebay_semantics::Networks;
+use forebay_semantics::client_address::AddressField;
+use forebay_tls::server::{ClientCertificates, MinVersion};
+use forebay_tls::store::UnknownName;
 use http::uri::Authority;
+use http::{HeaderValue, Method};
 use std::cmp::Ordering;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -60,6 +65,129 @@ pub(super) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
         _ => list(typed, problems, ADDRESS.read),
     },
     show: |addresses| bracketed(addresses, |address| quoted(address)),
+    order: None,
+};
+
+pub(super) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
+    kind: "address, or \"unix:\" and a path",
+    read: |typed, problems| text(typed, problems, ListenAddress::parse),
+    show: |address| quoted(address),
+    order: None,
+};
+
+pub(super) const NETWORKS: Reader<Networks> = Reader {
+    kind: "list of networks",
+    read: |typed, problems| {
+        let sets = list(typed, problems, |item, problems| {
+            text(item, problems, |name| {
+                let mut set = Networks::default();
+                set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
+                Ok(set)
+            })
+        })?;
+        let mut all = Networks::default();
+        sets.iter().for_each(|set| all.extend(set));
+        Some(all)
+    },
+    show: |networks| bracketed(&networks.texts().collect::<Vec<_>>(), |text| quoted(text)),
+    order: None,
+};
+
+pub(super) const ADDRESS_FIELD: Reader<AddressField> = Reader {
+    kind: "name of a field",
+    read: |typed, problems| {
+        text(typed, problems, |name| {
+            AddressField::parse(name).ok_or_else(|| {
+                let example = "\"x-forwarded-for\", \"forwarded\" or \"cf-connecting-ip\"";
+                format!("\"{name}\" is not the name of a header field such as {example}")
+            })
+        })
+    },
+    show: |field| quoted(field.name()),
+    order: None,
+};
+
+/// Role of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenerRole {
+    /// Answers requests.
+    Serve,
+    /// Redirects to https.
+    Redirect,
+}
+
+/// Protocol of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1 and 1.0.
+    Http1,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 without TLS.
+    H2c,
+}
+
+pub(super) const PROTOCOLS: Reader<Vec<Protocol>> = Reader {
+    kind: "list of \"h2\", \"http/1.1\" and \"h2c\"",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| word(item, problems, &PROTOCOL_WORDS))
+    },
+    show: |all| bracketed(all, |one| quoted(word_of(&PROTOCOL_WORDS, one))),
+    order: None,
+};
+
+pub(super) const LISTENER_ROLE: Reader<ListenerRole> = Reader {
+    kind: "\"serve\" or \"redirect\"",
+    read: |typed, problems| word(typed, problems, &LISTENER_ROLES),
+    show: |chosen| quoted(word_of(&LISTENER_ROLES, chosen)),
+    order: None,
+};
+
+pub(super) const CLIENT_CERTIFICATES: Reader<ClientCertificates> = Reader {
+    kind: "\"off\", \"optional\" or \"required\"",
+    read: |typed, problems| word(typed, problems, &CLIENT_CERTIFICATES_WORDS),
+    show: |chosen| quoted(word_of(&CLIENT_CERTIFICATES_WORDS, chosen)),
+    order: None,
+};
+
+pub(super) const MIN_VERSION: Reader<MinVersion> = Reader {
+    kind: "\"1.2\" or \"1.3\"",
+    read: |typed, problems| word(typed, problems, &MIN_VERSIONS),
+    show: |chosen| quoted(word_of(&MIN_VERSIONS, chosen)),
+    order: None,
+};
+
+pub(super) const UNKNOWN_NAME: Reader<UnknownName> = Reader {
+    kind: "\"first\" or \"refuse\"",
+    read: |typed, problems| word(typed, problems, &UNKNOWN_NAMES),
+    show: |chosen| quoted(word_of(&UNKNOWN_NAMES, chosen)),
+    order: None,
+};
+
+pub(super) const SITE_IDS: Reader<Vec<String>> = Reader {
+    kind: "list of ids of sites",
+    read: |typed, problems| list(typed, problems, SITE_ID.read),
+    show: |ids| bracketed(ids, |id| quoted(id)),
+    order: None,
+};
+
+pub(super) const HSTS: Reader<HeaderValue> = Reader {
+    kind: "value of a field",
+    read: |typed, problems| {
+        text(typed, problems, |value| match HeaderValue::from_str(value) {
+            // RFC 6797 section 6.1.1: max-age is required.
+            Ok(parsed) if value.to_ascii_lowercase().contains("max-age=") => Ok(parsed),
+            _ => Err(format!("\"{value}\" must contain max-age, such as \"max-age=31536000\"")),
+        })
+    },
+    show: |value| quoted(value.to_str().unwrap_or_default()),
+    order: None,
+};
+
+pub(super) const PROXY_PROTOCOL: Reader<bool> = Reader {
+    kind: "\"off\" or \"required\"",
+    read: |typed, problems| word(typed, problems, &PROXY_PROTOCOLS),
+    show: |chosen| quoted(word_of(&PROXY_PROTOCOLS, chosen)),
     order: None,
 };
 
@@ -295,6 +423,26 @@ const LEVELS: [(&str, Level); 5] = [
     ("debug", Level::DEBUG),
     ("trace", Level::TRACE),
 ];
+
+const PROTOCOL_WORDS: [(&str, Protocol); 3] =
+    [("h2", Protocol::H2), ("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)];
+
+const LISTENER_ROLES: [(&str, ListenerRole); 2] =
+    [("serve", ListenerRole::Serve), ("redirect", ListenerRole::Redirect)];
+
+const CLIENT_CERTIFICATES_WORDS: [(&str, ClientCertificates); 3] = [
+    ("off", ClientCertificates::Off),
+    ("optional", ClientCertificates::Optional),
+    ("required", ClientCertificates::Required),
+];
+
+const MIN_VERSIONS: [(&str, MinVersion); 2] =
+    [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
+
+const UNKNOWN_NAMES: [(&str, UnknownName); 2] =
+    [("first", UnknownName::First), ("refuse", UnknownName::Refuse)];
+
+const PROXY_PROTOCOLS: [(&str, bool); 2] = [("off", false), ("required", true)];
 
 const ACCESS_LOGS: [(&str, AccessLog); 3] =
     [("off", AccessLog::Off), ("common", AccessLog::Common), ("json", AccessLog::Json)];

@@ -17,7 +17,12 @@ Flags override environment variables, which override the file: `--listen` overri
 `--admin` overrides `admin`, `--memory` overrides `memory.size`, `--disk` overrides `disk.path`,
 `--disk-size` overrides `disk.size`, `--redis` replaces the servers of `[redis]`, and `--origin`
 replaces the `origin` of the only site. `--origin URL` alone is a complete configuration: one site
-with the id `default`, for every host.
+with the id `default`, for every host. The environment variables of these flags and of `--config` are
+`FOREBAY_CONFIG`, `FOREBAY_LISTEN`, `FOREBAY_ADMIN`, `FOREBAY_ORIGIN`, `FOREBAY_MEMORY`,
+`FOREBAY_REDIS`, `FOREBAY_DISK` and `FOREBAY_DISK_SIZE`.
+
+A reload applies some options at once, and others need a restart:
+[table](operating.md#configuration-reload).
 
 This page is generated from the option table in the source code.
 ";
@@ -41,6 +46,15 @@ fn render() -> String {
 fn introduction(table: Table) -> &'static str {
     match table {
         Table::Top => "These options come before the first table header.",
+        Table::Listener => {
+            "Listening sockets with options that `listen` lacks, one table for each. If there is one, \
+             the default of `listen` does not apply."
+        }
+        Table::Tls => "Certificates, and the options of all listeners with TLS ([tls.md](tls.md)).",
+        Table::TlsCertificate => {
+            "Also written `certificates = [{ certificate = \"a.pem\", key = \"a.key\" }]` in `[tls]`: \
+             further certificates, selected by their DNS names."
+        }
         Table::Memory => "Memory tier.",
         Table::Disk => "Disk tier ([disk.md](disk.md)). Without `path` there is none.",
         Table::Redis => {

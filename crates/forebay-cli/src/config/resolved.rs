@@ -4,8 +4,10 @@
 
 mod admin;
 mod disk;
+mod listeners;
 mod redis;
 mod sites;
+mod tls;
 
 use super::file::File;
 use super::host::HostPattern;
@@ -15,9 +17,11 @@ use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
+use forebay_http::ClientAccess;
+use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
-use http::Method;
 use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -25,7 +29,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
 
+pub(crate) use listeners::ResolvedListener;
+use listeners::Surroundings;
 pub(crate) use redis::ResolvedRedis;
+pub(crate) use tls::ResolvedTls;
 
 /// Maximum size of a configuration file in bytes; a thousand sites need a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -39,8 +46,14 @@ const IN_FLIGHT_SHARE: u64 = 4;
 /// Configuration of `serve`, resolved.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedConfig {
-    /// Addresses that serve clients; at least one, without duplicates.
-    pub(crate) listen: Vec<SocketAddr>,
+    /// Listeners for clients; at least one. Their addresses are unique.
+    pub(crate) listeners: Vec<ResolvedListener>,
+    /// Certificates and options of TLS; `Some` if a listener has TLS.
+    pub(crate) tls: Option<ResolvedTls>,
+    /// Proxies that may name the client of a request.
+    pub(crate) trust: ProxyTrust,
+    /// Maximum number of connections per client address; 0 means no limit.
+    pub(crate) connections_per_address_max: usize,
     /// Address of the admin listener; not one of `listen`.
     pub(crate) admin: SocketAddr,
     /// Bearer token of the admin listener; `Some` unless `admin` is a loopback address.
@@ -116,6 +129,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) coalesce: bool,
     /// True if instances that share a tier share a fetch.
     pub(crate) coalesce_cluster: bool,
+    /// Answers plain hits on the shorter path.
+    pub(crate) direct_hits: bool,
     /// Durations of cluster leases.
     pub(crate) lease: ResolvedLease,
     /// True if responses with `Set-Cookie` may be stored.
@@ -130,6 +145,14 @@ pub(crate) struct ResolvedSite {
     pub(crate) cache_body_max: usize,
     /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
     pub(crate) cache_groups: Option<GroupLimits>,
+    /// True if http and https have one key.
+    pub(crate) ignore_scheme: bool,
+    /// Clients that may use the site.
+    pub(crate) access: ClientAccess,
+    /// Value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<HeaderValue>,
+    /// True if requests to the origin get `Forwarded`.
+    pub(crate) forwarded: bool,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.
@@ -202,7 +225,8 @@ impl ResolvedConfig {
     pub(crate) fn changed_fixed_options(&self, other: &Self) -> Vec<&'static str> {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
-            (options::LISTEN.spec.name, self.listen != other.listen),
+            (options::LISTEN.spec.name, self.listeners != other.listeners),
+            ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::THREADS.spec.name, self.threads != other.threads),
             ("memory.size", memory.size != wanted.size),
@@ -222,6 +246,15 @@ impl ResolvedConfig {
     fn sites_share_otherwise(&self, other: &Self) -> bool {
         let own = |id: &str| self.sites.iter().find(|site| site.id == id)?.redis.as_ref();
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
+    }
+
+    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates.
+    fn tls_differs_in(&self, other: &Self) -> bool {
+        let fixed = |config: &Self| {
+            let tls = config.tls.as_ref()?;
+            Some((tls.min_version, tls.authority.clone(), tls.watch, tls.handshake_timeout))
+        };
+        fixed(self) != fixed(other)
     }
 
     /// Returns whether a site of `other` has a different lease duration or heartbeat than here.
@@ -316,10 +349,20 @@ fn build(
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedConfig> {
     let top = &file.top;
-    let listen = listen(file, provenance);
+    let trusted_proxies = provenance.read(top, &options::TRUSTED_PROXIES);
+    let client_address_from = provenance.read(top, &options::CLIENT_ADDRESS_FROM);
+    let connections_per_address_max = provenance.read(top, &options::CONNECTIONS_PER_ADDRESS_MAX);
+    let tls = tls::tls(file, folder, provenance);
+    let sites = sites::sites(file, folder, provenance);
+    let around = Surroundings {
+        trusted: trusted_proxies.as_ref(),
+        tls: tls.as_ref().map(Option::as_ref),
+        sites: sites.as_deref(),
+    };
+    let listeners = listeners::listeners(file, &around, provenance);
     let admin = provenance.read(top, &options::ADMIN);
-    if let (Some(listen), Some(admin)) = (&listen, admin) {
-        admin::check_separate(file, listen, admin, provenance);
+    if let (Some(listeners), Some(admin)) = (&listeners, admin) {
+        admin::check_separate(file, listeners, admin, provenance);
     }
     let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
@@ -328,9 +371,11 @@ fn build(
     let memory = memory(file, provenance);
     let redis = redis::redis(file, folder, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
-    let sites = sites::sites(file, folder, provenance);
     Some(ResolvedConfig {
-        listen: listen?,
+        listeners: listeners?,
+        tls: tls?.map(|table| table.tls),
+        trust: ProxyTrust { proxies: trusted_proxies?, field: client_address_from? },
+        connections_per_address_max: usize::try_from(connections_per_address_max?).ok()?,
         admin: admin?,
         admin_token,
         threads: threads?,
@@ -341,23 +386,6 @@ fn build(
         disk: disk?,
         sites: sites?,
     })
-}
-
-fn listen(file: &File, provenance: &mut Provenance<'_>) -> Option<Vec<SocketAddr>> {
-    let name = options::LISTEN.spec.name;
-    let addresses = provenance.read(&file.top, &options::LISTEN)?;
-    if addresses.is_empty() {
-        provenance.refuse(&file.top, name, "must name at least one address");
-    }
-    if addresses.len() > LISTEN_MAX {
-        provenance.refuse(&file.top, name, format!("must name at most {LISTEN_MAX} addresses"));
-    }
-    for (n, address) in addresses.iter().enumerate() {
-        if address.port() != 0 && addresses[..n].contains(address) {
-            provenance.refuse(&file.top, name, format!("names {address} twice"));
-        }
-    }
-    Some(addresses)
 }
 
 fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {

@@ -5,6 +5,12 @@
 pub(crate) enum Table {
     /// Options before the first header.
     Top,
+    /// `[[listener]]`
+    Listener,
+    /// `[tls]`
+    Tls,
+    /// `[[tls.certificates]]`
+    TlsCertificate,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -25,8 +31,11 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Top,
+        Self::Listener,
+        Self::Tls,
+        Self::TlsCertificate,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -41,6 +50,9 @@ impl Table {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Top => "",
+            Self::Listener => "listener",
+            Self::Tls => "tls",
+            Self::TlsCertificate => "tls.certificates",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -56,6 +68,9 @@ impl Table {
     pub(crate) fn header(self) -> &'static str {
         match self {
             Self::Top => "the top of the file",
+            Self::Listener => "[[listener]]",
+            Self::Tls => "[tls]",
+            Self::TlsCertificate => "[[tls.certificates]]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -70,7 +85,8 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["memory", "disk", "redis", "site"],
+            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site"],
+            Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease"],
             _ => &[],

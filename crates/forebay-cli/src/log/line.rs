@@ -35,7 +35,7 @@ where
 /// Columns of one line, as text.
 #[derive(Debug, Default)]
 struct Columns {
-    peer: String,
+    client: String,
     method: String,
     target: String,
     status: String,
@@ -45,7 +45,7 @@ struct Columns {
 impl Visit for Columns {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let column = match field.name() {
-            "peer" => &mut self.peer,
+            "client" => &mut self.client,
             "method" => &mut self.method,
             "target" => &mut self.target,
             "status" => &mut self.status,
@@ -59,7 +59,7 @@ impl Visit for Columns {
 
 impl Columns {
     fn at(&self, now: SystemTime) -> String {
-        let Self { peer, method, status, .. } = self;
+        let Self { client, method, status, .. } = self;
         // An unescaped quote would end the quoted column.
         let target = self.target.replace('\\', "\\\\").replace('"', "\\\"");
         // A message that was refused before it was parsed has neither; other servers write it so.
@@ -67,7 +67,7 @@ impl Columns {
         let request = if is_none { target } else { format!("{method} {target} HTTP/1.1") };
         let bytes = self.bytes.as_deref().unwrap_or("-");
         let time = time(now);
-        format!("{peer} - - [{time}] \"{request}\" {status} {bytes}")
+        format!("{client} - - [{time}] \"{request}\" {status} {bytes}")
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     fn line(target: &str, bytes: Option<&str>) -> String {
         let line = Columns {
-            peer: "10.0.0.1".into(),
+            client: "10.0.0.1".into(),
             method: "GET".into(),
             target: target.into(),
             status: "200".into(),

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &OriginArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("the main runtime cannot be started")?;
+        .context("the runtime of the sample origin cannot be started")?;
     runtime.block_on(serve(args.listen))
 }
 

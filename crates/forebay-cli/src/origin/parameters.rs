@@ -2,6 +2,7 @@
 
 use super::etag::ETag;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -165,20 +166,12 @@ fn spaced(items: Vec<&[u8]>) -> Vec<u8> {
 
 /// Decodes percent-encoding, and `+` as a space, which forms and `curl --data-urlencode` send.
 fn percent_decoded(text: &str) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'+' => b' ',
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
-            other => other,
-        });
-    }
-    Some(decoded)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let is_valid = text.split('%').skip(1).all(is_escape);
+    is_valid.then(|| percent_decode_str(&text.replace('+', " ")).collect())
 }
 
 #[cfg(test)]

@@ -40,7 +40,10 @@ impl TempFolder {
                 Some(folder)
             }
             Err(error) => {
-                print_error(format_args!("forebay: no disk tier: no temporary directory: {error}"));
+                print_error(format_args!(
+                    "forebay: the demo runs without a disk tier: no temporary directory can be \
+                     created: {error}"
+                ));
                 None
             }
         }
@@ -82,7 +85,9 @@ fn remove_abandoned() {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "temporary directory not removed");
+            tracing::warn!(path = %self.0.display(), %error, "temporary directory of the demo's \
+                                                              disk tier not removed; delete it by \
+                                                              hand");
         }
     }
 }
@@ -97,14 +102,14 @@ impl Demo {
     /// If no loopback port can be bound.
     pub(crate) fn bind(overrides: &mut Overrides) -> anyhow::Result<Self> {
         let origin = SampleOrigin::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let origin = origin.context("the sample origin cannot listen on 127.0.0.1")?;
+        let origin = origin.context("the demo's sample origin cannot listen on 127.0.0.1")?;
         overrides.origin = Some(format!("http://{}", origin.local_addr()));
         Ok(Self(origin))
     }
 
     /// Prints example commands.
     pub(crate) fn explain(&self, listeners: &Listeners, admin: SocketAddr) {
-        let Some(cache) = listeners.addresses().next() else { return };
+        let Some(cache) = listeners.addresses().find_map(|address| address.tcp()) else { return };
         // The path that this process was called by works for the reader as well.
         let forebay = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
         print_line(format_args!(

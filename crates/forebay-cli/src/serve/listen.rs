@@ -2,17 +2,24 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use forebay_http::ConnectionInfo;
+use forebay_http::connection::Connections;
+use forebay_http::edge::accept::AcceptRules;
+use forebay_http::edge::address_limits::AddressLimits;
+use forebay_http::edge::peer::Role;
+use forebay_semantics::PeerAddress;
 use rustix::process::{Resource, getrlimit};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::socket::listen;
+use crate::config::resolved::ResolvedListener;
+use crate::config::{ListenAddress, ListenerRole, Protocol};
+use crate::listener::{AcceptedStream, Listener, ListeningSocket};
+use crate::tls::Tls;
 use crate::workers::{Accepted, Workers};
 
 /// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
@@ -31,12 +38,15 @@ const CLIENTS_MAX: u64 = 1 << 20;
 /// of reserved files. At the limit, new connections wait in the listen queue of the system.
 const REJECTIONS_MAX: usize = 32;
 
+/// Port of https in redirects, if no listener with TLS has another one.
+const HTTPS_PORT: u16 = 443;
+
 /// Minimum interval between warnings that the connection limit is reached.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Listening sockets and the slots for client connections.
 pub(crate) struct Listeners {
-    sockets: Vec<tokio::net::TcpListener>,
+    listeners: Vec<Listener>,
     permits: Arc<Semaphore>,
     rejections: Arc<Semaphore>,
     clients_max: usize,
@@ -45,34 +55,68 @@ pub(crate) struct Listeners {
 /// Accepted connection: with a slot, or to be rejected with 503.
 enum Incoming {
     Admitted(Accepted),
-    Rejected(TcpStream, SocketAddr, OwnedSemaphorePermit),
+    Rejected(AcceptedStream, PeerAddress, OwnedSemaphorePermit),
+    /// Closed without an answer.
+    Closed,
 }
 
 impl Listeners {
     /// Binds all addresses, or none.
     ///
     /// # Errors
-    /// A message with the address, the cause and the flag to change if an address cannot be bound.
-    pub(crate) fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Self> {
-        let bound = addresses.iter().map(|address| {
-            listen(*address).map_err(|error| {
-                anyhow::anyhow!(
-                    "cannot listen on {address}: {error}; choose another address with --listen, \
-                     or `listen` in the file"
-                )
-            })
+    /// A message with the address, the cause and the option to change if an address cannot be bound.
+    pub(crate) fn bind(
+        listeners: &[ResolvedListener],
+        limits: &Arc<AddressLimits>,
+        tls: Option<&Tls>,
+    ) -> anyhow::Result<Self> {
+        let sockets = listeners.iter().map(|listener| ListeningSocket::bind(&listener.address));
+        let sockets = sockets.collect::<anyhow::Result<Vec<_>>>()?;
+        let bound = listeners.iter().zip(&sockets);
+        let mut ports = bound.filter(|(listener, _)| listener.tls);
+        let https_port = ports.find_map(|(_, socket)| Some(socket.address()?.tcp()?.port()));
+        let https_port = https_port.unwrap_or(HTTPS_PORT);
+        let bound = listeners.iter().zip(sockets).map(|(listener, socket)| {
+            let tls = match tls.filter(|_| listener.tls) {
+                Some(tls) => Some(tls.server(listener)?),
+                None => None,
+            };
+            let ids = listener.sites.iter().map(|id| id.as_str().into());
+            let rules = AcceptRules {
+                proxy_protocol: listener.proxy_protocol,
+                tls,
+                is_h2c: listener.protocols.contains(&Protocol::H2c),
+                role: match listener.role {
+                    ListenerRole::Serve => Role::Serve,
+                    ListenerRole::Redirect => Role::Redirect(https_port),
+                },
+                sites: (!listener.sites.is_empty()).then(|| ids.collect()),
+                ..AcceptRules::cleartext(listener.address.to_string(), limits.clone())
+            };
+            anyhow::Ok(Listener { socket, rules: Arc::new(rules) })
         });
-        let sockets = bound.collect::<anyhow::Result<_>>()?;
+        let listeners = bound.collect::<anyhow::Result<_>>()?;
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
-        tracing::debug!(clients_max, "client connection limit set");
+        tracing::debug!(clients_max, "client connection limit set from the limit on open files");
         let permits = Arc::new(Semaphore::new(clients_max));
         let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
-        Ok(Self { sockets, permits, rejections, clients_max })
+        Ok(Self { listeners, permits, rejections, clients_max })
     }
 
     /// Bound addresses, with the ports that the system chose.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.iter().filter_map(|listener| listener.local_addr().ok())
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
+        self.listeners.iter().filter_map(Listener::address)
+    }
+
+    /// URLs of all listeners.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
+        self.listeners.iter().filter_map(|listener| {
+            let scheme = if listener.rules.tls.is_some() { "https" } else { "http" };
+            Some(match listener.address()? {
+                ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
+                unix @ ListenAddress::Unix(_) => unix.to_string(),
+            })
+        })
     }
 
     /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
@@ -88,15 +132,18 @@ impl Listeners {
             };
             match accepted {
                 Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
+                // An answer would need a handshake, or the header of a proxy.
+                Ok(Incoming::Closed) => {}
                 Ok(Incoming::Rejected(stream, peer, rejection)) => {
-                    let rejecting = workers.connections().reject(stream, peer);
+                    let connections = workers.connections();
                     tokio::spawn(async move {
-                        rejecting.await;
+                        reject(stream, peer, connections).await;
                         drop(rejection);
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "connection not accepted");
+                    tracing::warn!(%error, "client connection not accepted; the next attempt \
+                                            follows after 50 ms");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -108,26 +155,47 @@ impl Listeners {
         if is_due && self.permits.available_permits() == 0 {
             *warned = Some(Instant::now());
             let clients_max = self.clients_max;
-            tracing::warn!(clients_max, "client connection limit reached: others get 503");
+            tracing::warn!(
+                clients_max,
+                "client connection limit reached: further connections get 503; raise the limit on \
+                 open files to allow more"
+            );
         }
     }
 
     async fn accept(&self) -> io::Result<Incoming> {
         let rejection = self.rejections.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let (stream, peer) = std::future::poll_fn(|cx| {
-            let ready = self.sockets.iter().find_map(|listener| match listener.poll_accept(cx) {
-                Poll::Ready(accepted) => Some(accepted),
+        let (stream, peer, rules) = std::future::poll_fn(|cx| {
+            let ready = self.listeners.iter().find_map(|listener| match listener.poll_accept(cx) {
+                Poll::Ready(accepted) => {
+                    Some(accepted.map(|(stream, peer)| (stream, peer, listener.rules.clone())))
+                }
                 Poll::Pending => None,
             });
             ready.map_or(Poll::Pending, Poll::Ready)
         })
         .await?;
-        stream.set_nodelay(true)?;
         match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => {
-                Ok(Incoming::Admitted(Accepted { stream: stream.into_std()?, peer, permit }))
-            }
+            Ok(permit) => Ok(Incoming::Admitted(Accepted { stream, peer, rules, permit })),
+            Err(_) if rules.tls.is_some() || rules.proxy_protocol => Ok(Incoming::Closed),
             Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
+        }
+    }
+}
+
+/// Answers a connection above the limit with 503.
+async fn reject(stream: AcceptedStream, peer: PeerAddress, connections: Connections) {
+    let info = ConnectionInfo::cleartext(peer);
+    match stream {
+        AcceptedStream::Tcp(stream) => {
+            if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
+                connections.reject(stream, info).await;
+            }
+        }
+        AcceptedStream::Unix(stream) => {
+            if let Ok(stream) = tokio::net::UnixStream::from_std(stream) {
+                connections.reject(stream, info).await;
+            }
         }
     }
 }

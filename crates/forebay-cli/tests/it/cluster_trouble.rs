@@ -50,15 +50,21 @@ async fn a_redis_without_writes_is_reported_and_each_instance_fetches_once() -> 
     let replies = crowds(&caches, 25, "/a").await?;
     once_each(&replies, origin.requests(), 2);
     for cache in caches.all() {
-        let unshared = "each instance loads for itself: writes refused";
+        let unshared = "leases are suspended, so each instance loads for itself: Redis refuses \
+                        writes";
         cache.wait_stderr(unshared).await?;
         let endpoint = endpoint(cache).await?;
         assert_eq!(endpoint["read_only"], true, "{endpoint}");
         assert!(
-            endpoint["loads_unshared"].as_str().is_some_and(|why| why.contains("writes refused"))
+            endpoint["loads_unshared"]
+                .as_str()
+                .is_some_and(|why| why.contains("Redis refuses writes"))
         );
         let unheard = &endpoint["purges_unheard"];
-        assert!(unheard.as_str().is_some_and(|why| why.contains("writes refused")), "{endpoint}");
+        assert!(
+            unheard.as_str().is_some_and(|why| why.contains("Redis refuses writes")),
+            "{endpoint}"
+        );
         let health = health(cache).await?;
         assert_eq!(
             (&health["state"], &health["cluster"]["bus"]),
@@ -79,10 +85,14 @@ async fn foreign_values_in_the_keys_of_leases_and_the_bus_are_reported() -> anyh
     redis.ask(&["SET", &leases("/a"), "garbage"]).await?;
     once_each(&crowds(&caches, 25, "/a").await?, origin.requests(), 2);
     for cache in caches.all() {
-        let part = "each instance loads for itself: data of another program in the namespace";
+        let part = "leases are suspended, so each instance loads for itself: data of another \
+                    program is stored in Redis under a name of forebay";
         cache.wait_stderr(part).await?;
         let endpoint = endpoint(cache).await?;
-        assert_eq!(endpoint["loads_unshared"], "data of another program in the namespace");
+        assert_eq!(
+            endpoint["loads_unshared"],
+            "data of another program is stored in Redis under a name of forebay"
+        );
         assert_eq!(health(cache).await?["state"], "degraded");
     }
     redis.ask(&["SET", "forebay:{bus}", "garbage"]).await?;
@@ -142,7 +152,12 @@ async fn a_redis_that_evicts_leases_is_reported_and_every_client_is_answered() -
     client.send(&Request::get("/a")).await?;
     origin.wait_requests(1).await?;
     drive_out(&redis, &leases("/a")).await?;
-    caches.at(0).wait_stderr("each instance loads for itself: leases were evicted").await?;
+    caches
+        .at(0)
+        .wait_stderr(
+            "leases are suspended, so each instance loads for itself: Redis evicted leases",
+        )
+        .await?;
     let endpoint = endpoint(caches.at(0)).await?;
     let why = endpoint["loads_unshared"].as_str().unwrap_or_default().to_owned();
     assert!(why.contains("volatile-ttl"), "{endpoint}");

@@ -31,7 +31,7 @@ async fn above_the_connection_limit_clients_get_503() -> anyhow::Result<()> {
         assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
         assert_eq!(&late.read_to_close().await?.bytes[..], b"");
     }
-    cache.wait_stderr("others get 503").await?;
+    cache.wait_stderr("further connections get 503").await?;
     assert_eq!(metric(&cache, "forebay_refused_total", "limit=\"connections\"").await?, 3);
     // Connected clients are served, and the admin listener has its own limit.
     for client in &mut clients {

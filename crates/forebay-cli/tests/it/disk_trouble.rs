@@ -55,13 +55,13 @@ fn unusable(parent: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
     Ok(vec![
         (
             newer,
-            "newer: format 1000 of a newer forebay version; use that version, or another \
-                 directory",
+            "newer: the directory of the disk tier has format 1000 of a newer forebay version; \
+             use that version, or another directory",
         ),
-        (full, "full: the directory cannot be used: No space left on device"),
-        (file, "file: the directory cannot be used: File exists"),
+        (full, "full: the directory of the disk tier cannot be used: No space left on device"),
+        (file, "file: the directory of the disk tier cannot be used: File exists"),
         // No directory can be created there, not even by root.
-        ("/sys/forebay".into(), "/sys/forebay: the directory cannot be used: "),
+        ("/sys/forebay".into(), "/sys/forebay: the directory of the disk tier cannot be used: "),
     ])
 }
 
@@ -73,7 +73,7 @@ async fn an_unusable_directory_is_one_error_message_and_stays_unchanged() -> any
     let first = over(&origin, &made).await?;
     assert!(made.join("forebay.disk").exists(), "what is missing is made");
     let mut all = unusable(parent.path())?;
-    all.push((made, "yet: in use by another process"));
+    all.push((made, "yet: the directory of the disk tier is in use by another process"));
     for (path, says) in all {
         let before = contents(&path)?;
         let name = path.to_str().expect("a plain name");

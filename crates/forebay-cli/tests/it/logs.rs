@@ -155,7 +155,12 @@ async fn the_log_level_is_honoured() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let curious = ConfigFile::serving(&origin.url(), "log = \"debug\"", "")?.serve().await?;
     refuse_bytes(&curious).await?;
-    let line = curious.wait_stderr("invalid message from a client refused").await?;
+    let line = curious
+        .wait_stderr(
+            "client request rejected before parsing: it violates a framing \
+                                    rule or a limit",
+        )
+        .await?;
     assert!(line.contains("DEBUG"), "{line}");
 
     let calm = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
@@ -173,7 +178,7 @@ async fn a_purge_is_logged_with_its_target_and_reach() -> anyhow::Result<()> {
     let admin = format!("http://{}", admin_of(&cache)?);
     let purge = ["purge", "--tag", "red", "--hard", "--admin", admin.as_str()];
     assert_eq!(forebay(purge).finish().await?.status.code(), Some(0));
-    let line = cache.wait_stderr("purged").await?;
+    let line = cache.wait_stderr("purge carried out").await?;
     assert!(line.contains("kind=\"tag\" value=\"red\" reach=\"hard\" id="), "{line}");
     assert!(line.contains("instances=1 found="), "{line}");
     assert!(!line.contains("PurgeRequest"), "{line}");
@@ -200,6 +205,33 @@ async fn a_failure_at_the_origin_is_logged_with_its_request_site_and_cause() -> 
     // Warnings are limited per site, so those of one site do not suppress those of another.
     assert_eq!(get(&cache, "/b/1").await?.status, 502);
     cache.wait_stderr("site=\"b\"").await?;
+    let stderr = cache.stderr();
+    assert!(!stderr.iter().any(|line| line.contains(SECRET)), "{stderr:#?}");
+    Ok(())
+}
+
+/// The client gets no error response in these cases, so the log is the only sign of the failure.
+#[tokio::test]
+async fn a_failure_answered_with_a_stored_response_is_logged() -> anyhow::Result<()> {
+    let origin = Origin::in_turn(vec![
+        Answer::ok("a").field("Cache-Control", "max-age=0, stale-if-error=600"),
+        Answer::ok("b").field("Cache-Control", "max-age=0, stale-while-revalidate=600"),
+        Answer::status(503),
+    ])
+    .await?;
+    let cache = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
+    for path in ["/if-error", "/refresh"] {
+        assert_eq!(get(&cache, &format!("{path}?token={SECRET}")).await?.status, 200);
+    }
+    for path in ["/if-error", "/refresh"] {
+        assert_eq!(get(&cache, &format!("{path}?token={SECRET}")).await?.status, 200);
+        let line = cache.wait_stderr(&format!("path=\"{path}\"")).await?;
+        let parts = ["WARN", "origin fetch failed", "site=\"shop\"", "method=GET"];
+        let rest = ["host=\"test.example\"", "cause=the origin answered with 503", "suppressed=0"];
+        for part in parts.into_iter().chain(rest) {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
     let stderr = cache.stderr();
     assert!(!stderr.iter().any(|line| line.contains(SECRET)), "{stderr:#?}");
     Ok(())

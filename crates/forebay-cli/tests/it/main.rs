@@ -12,14 +12,17 @@
 //! | `disk_cluster` | instance with a disk that misses purges while it is down |
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
 //! | `reload` | configuration reload |
+//! | `http2` | HTTP/2: one key for all protocols, rules, floods |
 //! | `logs` | access log, messages, secrets |
 //! | `cluster` | instances that share a Redis: leases and purges |
 //! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
+//! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
 //! | `opt_ins` | responses stored by request body, and cache groups |
+//! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
 //! | `crowded` | more clients than the limit on open files allows |
@@ -45,8 +48,10 @@ mod disk_bodies;
 mod disk_cluster;
 mod disk_trouble;
 mod early;
+mod http2;
 mod logs;
 mod opt_ins;
+mod proxies;
 mod purge;
 mod reload;
 mod serve;
@@ -56,5 +61,6 @@ mod stampede;
 mod start;
 mod stop;
 mod tier;
+mod tls;
 mod tools;
 mod world;

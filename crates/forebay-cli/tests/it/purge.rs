@@ -55,7 +55,7 @@ async fn a_purged_url_is_stale_or_removed() -> anyhow::Result<()> {
     assert_eq!((origin.requests(), origin.counts().conditional), (4, 1), "removed: fetched");
     assert!(is_hit(&get(&cache, "/red").await?) && is_hit(&get(&cache, "/blue").await?));
     let nothing = done(&cache, &["--url", "http://test.example/green"]).await?;
-    assert!(nothing.contains("nothing was stored"), "{nothing}");
+    assert!(nothing.contains("no stored entry matched"), "{nothing}");
     let (code, said) = purge(&cache, &["--url", "/red"]).await?;
     assert!(code == Some(1) && said.contains("The URL must be complete"), "{said}");
     Ok(())

@@ -178,7 +178,12 @@ async fn log_level_and_access_log_follow_the_changed_file() -> anyhow::Result<()
     let line: Value = serde_json::from_str(&cache.wait_stdout("/seen-as-json").await?)?;
     assert_eq!(line["target"], "/seen-as-json");
     send_nonsense(&cache).await?;
-    cache.wait_stderr("invalid message from a client refused").await?;
+    cache
+        .wait_stderr(
+            "client request rejected before parsing: it violates a framing rule or a \
+                       limit",
+        )
+        .await?;
 
     file.rewrite(&serving(&origin.url(), "access_log = \"common\"", ""))?;
     assert_eq!(reload(&cache).await?.0, 200);

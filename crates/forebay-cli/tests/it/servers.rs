@@ -232,7 +232,7 @@ async fn a_bypassed_tier_is_logged_once_and_its_recovery_once() -> anyhow::Resul
     let opened = cache.wait_stderr("tier bypassed after repeated failures").await?;
     assert!(opened.contains("tier=\"redis\"") && opened.contains(&address), "{opened}");
     redis.thaw().await?;
-    let closed = cache.wait_stderr("tier answers again and is in use").await?;
+    let closed = cache.wait_stderr("tier answers again and is used").await?;
     assert!(closed.contains("tier=\"redis\"") && closed.contains(&address), "{closed}");
     let told = cache.stderr();
     for part in [&opened, &closed] {
@@ -337,7 +337,7 @@ async fn an_untrusted_certificate_is_logged_with_its_server() -> anyhow::Result<
     };
     wait_ready(&serve("right.pem")?.serve().await?).await?;
     let wrong = serve("wrong.pem")?.serve().await?;
-    let told = wrong.wait_stderr(&format!("Redis: {url}: ")).await?;
+    let told = wrong.wait_stderr(&format!("Redis: server {url}: ")).await?;
     assert!(told.contains("WARN") && told.to_lowercase().contains("certificate"), "{told}");
     for number in 0..ENOUGH {
         assert_eq!(get(&wrong, &format!("/{number}")).await?.status, 200);

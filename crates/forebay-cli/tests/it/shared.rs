@@ -226,7 +226,7 @@ async fn a_killed_redis_is_used_again_after_its_restart() -> anyhow::Result<()> 
 async fn a_redis_that_is_unreachable_at_the_start_is_a_warning() -> anyhow::Result<()> {
     let (address, origin) = (nowhere()?, fresh_origin().await?);
     let cache = serve(&origin, &format!("redis://{address}")).await?;
-    let said = cache.wait_stderr(&format!("Redis: redis://{address}: ")).await?;
+    let said = cache.wait_stderr(&format!("Redis: server redis://{address}: ")).await?;
     assert!(said.contains("WARN"), "{said}");
     miss(&cache, "/hot").await?;
     endures(&cache, &origin).await?;
@@ -245,12 +245,16 @@ async fn a_refused_login_is_logged_once_and_without_the_secret() -> anyhow::Resu
     let file = ConfigFile::serving(&origin.url(), &text, "")?;
     std::fs::write(file.folder.path().join("password"), "hidden\n")?;
     let cache = file.serve().await?;
-    cache.wait_stderr(&format!("Redis: {}: access denied: ", redis.url())).await?;
+    cache.wait_stderr(&format!("Redis: server {}: Redis denies access: ", redis.url())).await?;
     for number in 0..ENOUGH {
         assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
     }
     let told = cache.stderr();
-    assert_eq!(told.iter().filter(|line| line.contains("access denied")).count(), 1, "{told:#?}");
+    assert_eq!(
+        told.iter().filter(|line| line.contains("Redis denies access")).count(),
+        1,
+        "{told:#?}"
+    );
     assert!(!told.iter().any(|line| line.contains("hidden")), "{told:#?}");
     let health = page(&cache, "/healthz").await?;
     assert_eq!(health["state"], "degraded");
@@ -265,7 +269,7 @@ async fn a_missing_database_is_logged_once() -> anyhow::Result<()> {
     let (redis, origin) = (RedisLaunch::new().start().await?, fresh_origin().await?);
     let cache = serve(&origin, &format!("{}/99", redis.url())).await?;
     let said = cache.wait_stderr("DB index is out of range").await?;
-    assert!(said.contains(&format!("Redis: {}: ", redis.url())), "{said}");
+    assert!(said.contains(&format!("Redis: server {}: ", redis.url())), "{said}");
     assert_eq!(get(&cache, "/").await?.status, 200);
     Ok(())
 }

@@ -206,7 +206,10 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     let first = open(&path, SIZE).unwrap();
     let second = open(&path, SIZE).err().unwrap();
     assert!(matches!(second, OpenError::InUse { .. }));
-    assert_eq!(second.to_string(), format!("{}: in use by another process", path.display()));
+    assert_eq!(
+        second.to_string(),
+        format!("{}: the directory of the disk tier is in use by another process", path.display())
+    );
     first.close().await;
     let third = open(&path, SIZE).unwrap();
     assert!(matches!(open(&path, MIB), Err(OpenError::TooSmall { .. })));

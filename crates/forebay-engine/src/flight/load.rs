@@ -40,6 +40,12 @@ pub trait Load: Select + Clone + 'static {
         false
     }
 
+    /// Returns `true` if the result has already arrived, so that the load sends no request. Such a
+    /// load does not wait for room among the loads: another load, which holds room, may wait for it.
+    fn has_arrived(&self) -> bool {
+        false
+    }
+
     /// Called when this load waits for another instance: it may start late, or not at all. A front
     /// end that loads many keys at once does not let the others wait for it: the other instance may
     /// wait for one of them.

@@ -2,44 +2,21 @@
 
 use std::sync::{Arc, LazyLock};
 
-use forebay_http::key::{SCHEME, inner_target, normalise_authority, primary, target};
+use forebay_http::key::{inner_target, normalise_authority, primary, target};
 use forebay_http::{Site, SiteSettings};
+use forebay_semantics::Scheme;
 use http::uri::Authority;
 
 use crate::run::{Outcome, Target};
 
-const WORDS: &[&str] = &[
-    "shop.example",
-    "Shop.Example:80",
-    "[::1]",
-    "[::1]:80",
-    ":80",
-    ":8080",
-    ":",
-    "@",
-    "/shop",
-    "/shop/",
-    "/shopping",
-    "?",
-    "&",
-    "=",
-    "utm_source=1",
-    "utm_",
-    "fbclid",
-    "b=2&a=1",
-    "%3F",
-    "*",
-    "\n",
-    "http://",
-];
-
-pub(crate) const TARGET: Target = Target { name: "key", check, words: WORDS, outcomes_min: 8 };
+/// Fuzz target of this module.
+pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 /// Checks an input of two lines: the authority and the target.
 fn check(input: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(input);
     let (authority, asked) = text.split_once('\n').unwrap_or((&text, ""));
-    let normal = normalise_authority(authority);
+    let normal = normalise_authority(Scheme::Http, authority);
     assert_authority(authority, normal.as_deref());
     let rooted = asked.starts_with('/') && asked.is_ascii();
     let marks = SITES.iter().map(|site| rooted.then(|| assert_target(site, asked)).flatten());
@@ -48,10 +25,18 @@ fn check(input: &[u8]) -> Outcome {
 }
 
 fn assert_authority(text: &str, normal: Option<&str>) {
-    assert_eq!(normalise_authority(&text.to_ascii_lowercase()).as_deref(), normal, "lower case");
-    assert_eq!(normalise_authority(&text.to_ascii_uppercase()).as_deref(), normal, "upper case");
+    assert_eq!(
+        normalise_authority(Scheme::Http, &text.to_ascii_lowercase()).as_deref(),
+        normal,
+        "lower case"
+    );
+    assert_eq!(
+        normalise_authority(Scheme::Http, &text.to_ascii_uppercase()).as_deref(),
+        normal,
+        "upper case"
+    );
     let Some(normal) = normal else { return };
-    assert_eq!(normalise_authority(normal).as_deref(), Some(normal), "twice is once");
+    assert_eq!(normalise_authority(Scheme::Http, normal).as_deref(), Some(normal), "twice is once");
     assert!(!normal.is_empty() && !normal.contains(['@', '/', '?', '#', ' ']), "{normal:?}");
     assert!(!normal.ends_with(":80") && !normal.ends_with(':'), "{normal:?}");
     assert!(!normal.bytes().any(|byte| byte.is_ascii_uppercase()), "{normal:?}");
@@ -59,7 +44,7 @@ fn assert_authority(text: &str, normal: Option<&str>) {
     assert!(parsed.is_ok(), "{normal:?}: {parsed:?}");
     if !normal.contains("]:") && !normal.rsplit(']').next().is_some_and(|end| end.contains(':')) {
         let with_port = format!("{normal}:80");
-        let without = normalise_authority(&with_port);
+        let without = normalise_authority(Scheme::Http, &with_port);
         assert_eq!(without.as_deref(), Some(normal), "the port that goes without saying");
     }
 }
@@ -79,9 +64,9 @@ fn assert_target(site: &Site, asked: &str) -> Option<(bool, bool)> {
         let name = |parameter: &str| is_ignored(parameter.split('=').next().unwrap_or_default());
         assert!(!ignores || !query.split('&').any(name), "{made}");
     }
-    let key = primary(site, "shop.example", &made);
+    let key = primary(site, Scheme::Http, "shop.example", &made);
     let parts: Vec<&[u8]> = key.borrowed().parts().collect();
-    let expected = [site.settings.id.as_bytes(), SCHEME.as_bytes(), b"shop.example"];
+    let expected = [site.settings.id.as_bytes(), b"http", b"shop.example"];
     assert_eq!(parts, [&expected[..], &[made.as_bytes()]].concat(), "the key holds just these");
     Some((made.contains('?'), made == asked))
 }

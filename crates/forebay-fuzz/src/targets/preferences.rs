@@ -7,38 +7,8 @@ use forebay_semantics::selecting_value;
 use crate::block::one;
 use crate::run::{Outcome, Target};
 
-const WORDS: &[&str] = &[
-    "gzip",
-    "br",
-    "deflate",
-    "x-gzip",
-    "zstd",
-    "identity",
-    "*",
-    "en-US",
-    "en",
-    "de-AT",
-    "zh-Hant",
-    ";q=",
-    ";q=0",
-    ";q=0.5",
-    ";q=1.000",
-    ";Q=0.250",
-    ";q=2",
-    ";level=1",
-    ",",
-    ", ",
-    " ;",
-    "; ",
-    "\t",
-    "\"",
-    "-",
-    "0",
-    "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p",
-];
-
-pub(crate) const TARGET: Target =
-    Target { name: "preferences", check, words: WORDS, outcomes_min: 8 };
+/// Fuzz target of this module.
+pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 /// Checks an input of two values: its first line and the rest.
 fn check(input: &[u8]) -> Outcome {

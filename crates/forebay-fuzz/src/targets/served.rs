@@ -18,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::{Builder, Runtime};
 
-use super::framing::WORDS;
 use crate::run::{Outcome, Target};
 
 /// Capacity of the pipe between client and server in bytes, above any input and its responses.
@@ -27,7 +26,8 @@ const PIPE: usize = 1024 * 1024;
 /// Maximum duration of a connection; no peer delays it.
 const CONNECTION_TIME: Duration = Duration::from_secs(20);
 
-pub(crate) const TARGET: Target = Target { name: "served", check, words: WORDS, outcomes_min: 15 };
+/// Fuzz target of this module.
+pub const TARGET: Target = Target { check, outcomes_min: 15 };
 
 /// Message as the scanner delimits it.
 #[derive(Debug)]

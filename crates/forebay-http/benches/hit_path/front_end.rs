@@ -11,7 +11,8 @@ use bytes::Bytes;
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
-use forebay_http::{Metrics, Service, Site, SiteSettings, Sites, key};
+use forebay_http::{ConnectionInfo, Metrics, Service, Site, SiteSettings, Sites, key};
+use forebay_semantics::Scheme;
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
 use http::header::{CACHE_STATUS, HeaderName};
@@ -56,17 +57,25 @@ impl Filled {
                 .field("ETag", "\"33a64df551425fcc\"");
             let origin = Origin::always(answer).await?;
             let service = service(origin.address())?;
-            ensure!(service.handle(request()?, PEER).await.status() == 200, "the first answer");
+            ensure!(
+                service.handle(request()?, &connection_info()).await.status() == 200,
+                "the first answer"
+            );
             while service.engine().traffic().flights > 0 {
                 tokio::task::yield_now().await;
             }
-            let hit = service.handle(request()?, PEER).await;
+            let hit = service.handle(request()?, &connection_info()).await;
             let status = hit.headers().get(CACHE_STATUS).context("no Cache-Status")?.to_str()?;
             ensure!(status.starts_with("forebay; hit"), "the second answer: {status}");
             anyhow::Ok(service)
         })?;
         Ok(Self { runtime, service })
     }
+}
+
+/// Describes a connection from the loopback address.
+fn connection_info() -> ConnectionInfo {
+    PEER.into()
 }
 
 fn service(origin: SocketAddr) -> Result<Arc<Service>> {
@@ -119,13 +128,13 @@ pub(crate) fn key(times: usize) -> Result<Run> {
         let _entered = runtime.enter();
         site((Ipv4Addr::LOCALHOST, 1).into())?
     };
-    let wanted = key::primary(&site, HOST, TARGET).borrowed().to_key();
+    let wanted = key::primary(&site, Scheme::Http, HOST, TARGET).borrowed().to_key();
     Ok(Box::new(move || {
         let is_made = |_: &usize| {
-            let authority = key::normalise_authority(black_box(HOST));
+            let authority = key::normalise_authority(Scheme::Http, black_box(HOST));
             let target = key::target(&site, black_box(TARGET));
             authority.zip(target).is_some_and(|(authority, target)| {
-                let key = key::primary(&site, &authority, &target);
+                let key = key::primary(&site, Scheme::Http, &authority, &target);
                 black_box(key.borrowed().bytes()).len() == wanted.size()
             })
         };
@@ -137,11 +146,12 @@ pub(crate) fn key(times: usize) -> Result<Run> {
 /// dropped.
 pub(crate) fn answer(times: usize) -> Result<Run> {
     let Filled { runtime, service } = Filled::new()?;
+    let connection_info = connection_info();
     Ok(Box::new(move || {
         let _entered = runtime.enter();
         let is_answered = |request| {
             // A hit is ready at the first poll.
-            let answered = service.handle(request, PEER).now_or_never();
+            let answered = service.handle(request, &connection_info).now_or_never();
             answered.is_some_and(|response| response.status() == 200)
         };
         let requests = (0..times).filter_map(|_| request().ok());
@@ -160,7 +170,7 @@ pub(crate) fn connection(times: usize) -> Result<Run> {
     let answers = Arc::new(AtomicUsize::new(0));
     let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), times, answers.clone());
     let mut served = Box::pin(async move {
-        connections.serve(replay, SocketAddr::new(PEER, 50_000)).await;
+        connections.serve(replay, connection_info()).await;
         drop(stop);
     });
     Ok(Box::new(move || {

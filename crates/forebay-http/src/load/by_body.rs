@@ -50,7 +50,7 @@ impl ByBodyLoad {
         };
         if let Loaded::Entry { meta, .. } = &mut loaded {
             let target = request.target.as_str();
-            let bodies = tags::of_bodies(&request.site, &request.authority, target);
+            let bodies = tags::of_bodies(&request.site, request.host_origin(), target);
             meta.set_tags(tags::with(meta.tags(), &bodies));
         }
         if invalidates(&self.method, status) {
@@ -104,7 +104,10 @@ impl Load for ByBodyLoad {
         prior: Option<Arc<Entry>>,
         company: Audience,
     ) -> Result<Loaded, LoadError> {
-        self.load.request().with_timeout(self.ask(prior.as_deref(), company)).await
+        let request = self.load.request();
+        let loaded = request.with_timeout(self.ask(prior.as_deref(), company)).await;
+        request.log_failure(&self.method, prior.as_deref(), &loaded);
+        loaded
     }
 
     fn has_own(&self) -> bool {

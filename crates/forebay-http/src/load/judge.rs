@@ -198,8 +198,12 @@ impl LoadState {
         Received { response, delay }: Received,
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
-        let stored = Answer::of(prior)
-            .ok_or_else(|| LoadError::origin("the head of the stored entry is invalid"))?;
+        let stored = Answer::of(prior).ok_or_else(|| {
+            LoadError::origin(
+                "status and fields of the stored response cannot be decoded, so the origin's 304 \
+                 cannot update it",
+            )
+        })?;
         let answered = ResponseRef { status: response.status(), headers: response.headers() };
         match validate_by_head(answered, &stored.headers, prior.body.length()) {
             HeadValidation::Same => {
@@ -265,7 +269,7 @@ impl ClientRequest {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.set_tags(tags::of_answer(&self.site, &self.authority, &answer.headers));
+        meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers));
         meta.set_validator(validate::validator(&answer.headers));
         // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;

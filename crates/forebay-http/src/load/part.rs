@@ -258,8 +258,11 @@ impl PartContent {
         parts.insert(range);
         let alone = Partial { headers: HeaderMap::new(), parts };
         let all = join(partial, &[(&stored.partial, &stored.bytes), (&alone, new)]);
-        all.map(Content::Whole)
-            .ok_or_else(|| LoadError::origin("the origin's partial responses cannot be combined"))
+        all.map(Content::Whole).ok_or_else(|| {
+            LoadError::origin(
+                "the origin's partial response (206) cannot be combined with the stored parts",
+            )
+        })
     }
 }
 

@@ -61,7 +61,9 @@ impl Select for ReceivedLoad {
 impl Load for ReceivedLoad {
     async fn load(&self, _prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let answer = self.here.answer.lock().take();
-        let answer = answer.ok_or_else(|| LoadError::origin("a loaded response was used twice"))?;
+        let answer = answer.ok_or_else(|| {
+            LoadError::origin("internal error: a response that was read once was requested again")
+        })?;
         let loaded = self.load.0.judge(answer, None)?;
         // Checked after the flight is registered: a later purge finds the flight itself.
         let PurgeWatch { watch, own, logged } = &self.here.watched;
@@ -74,6 +76,10 @@ impl Load for ReceivedLoad {
             }
             other => other,
         })
+    }
+
+    fn has_arrived(&self) -> bool {
+        true
     }
 
     fn revive(&self, head: Bytes) -> Option<Head> {

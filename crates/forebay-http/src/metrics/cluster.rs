@@ -26,24 +26,29 @@ pub(super) struct ClusterMetrics {
 
 impl ClusterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let leases = "Cluster leases requested, by result";
+        let leases = "Requests for a lease (the right of one instance to fetch a key), and ends of \
+                      waits and of leases, by result";
         registry.register("lease", leases, self.leases.clone());
-        let received = "Purges by other instances that were received and applied, by kind";
+        let received =
+            "Purges by other instances or programs that were received and applied, by kind";
         registry.register("invalidations_received", received, self.received.clone());
-        let unpublished = "Purges that could not be published at the first attempt, by kind";
+        let unpublished = "Purges whose first publication to the other instances failed, by kind";
         registry.register("invalidations_unpublished", unpublished, self.unpublished.clone());
-        let revalidations = "Entries checked after a gap in the invalidation bus, by result";
+        let revalidations = "Stored entries revalidated because purges may have been missed, by \
+                             result";
         registry.register("revalidations_after_gap", revalidations, self.revalidations.clone());
-        let bus = "Gaps, disconnects and reconnects of the invalidation bus";
+        let bus = "Gaps (gap), disconnections (lost) and connections (heard) of the invalidation bus, \
+                   which carries purges between instances";
         registry.register("bus_events", bus, self.bus.clone());
         let state = "State of the invalidation bus: 0 connected or not used, 1 connected with purges \
                      to publish, 2 disconnected";
         registry.register("bus_state", state, self.bus_state.clone());
-        let lag = "Seconds since it was last certain that no purge was missed; -1 if never";
+        let lag = "Seconds since this instance last confirmed that it had missed no purge; -1 if \
+                   never";
         registry.register("bus_lag_seconds", lag, self.bus_lag.clone());
-        let pending = "Purges that are still to be published to other instances";
+        let pending = "Purges that wait to be published to other instances";
         registry.register("invalidations_pending", pending, self.pending.clone());
-        let instances = "Live instances, including this one";
+        let instances = "Instances that share the tier and are alive, including this one";
         registry.register("instances", instances, self.instances.clone());
         self.begin();
     }

@@ -17,13 +17,13 @@ use super::{SECONDS, TierLabel};
 /// Metric that a lower tier counts itself. Each has its own label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierCounter {
-    /// Values that were read and rejected, by reason.
+    /// Number of values that were read and rejected, by reason.
     Rejected,
-    /// Writes of entries, by result.
+    /// Number of writes of entries, by result.
     Writes,
-    /// Failed operations, by reason.
+    /// Number of failed operations, by reason.
     Errors,
-    /// Bytes of values, by direction (read or written).
+    /// Number of bytes of values, by direction (read or written).
     Bytes,
 }
 
@@ -82,21 +82,34 @@ impl Default for LowerTierMetrics {
 
 impl LowerTierMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let state = "State of a lower tier: 0 ok, 1 probing, 2 bypassed";
+        let state = "State of a lower tier (disk or Redis): 0 ok, 1 probing, 2 bypassed";
         registry.register("tier_state", state, self.state.clone());
-        let seconds = "Seconds of a lower tier's operation, or until its timeout";
+        let seconds = "Seconds that an operation of a lower tier (disk or Redis) took, at most \
+                       its timeout";
         registry.register("tier_seconds", seconds, self.seconds.clone());
         let failures = "Failed or timed out operations of a lower tier, by operation";
         registry.register("tier_failures", failures, self.failures.clone());
-        let skipped = "Entries not written to a tier because its write queue was full";
+        let skipped = "Entries not written to a lower tier because too many writes were in progress, or \
+                       their head could not be encoded";
         registry.register("tier_skipped", skipped, self.skipped.clone());
-        registry.register("tier_opened", "Transitions of a tier to bypassed", self.opened.clone());
-        let rejected = "Values rejected after reading from a tier, by reason";
+        registry.register(
+            "tier_opened",
+            "Times that the circuit breaker of a lower tier opened, so that the tier was \
+             bypassed",
+            self.opened.clone(),
+        );
+        let rejected = "Values read from a lower tier and rejected, by reason; on disk also unreadable \
+                        parts (hole), discarded segments (suspect) and foreign files";
         registry.register("tier_rejected", rejected, self.rejected.clone());
-        registry.register("tier_writes", "Writes to a tier, by result", self.writes.clone());
-        let errors = "Errors of a tier's operations that the tier itself reports, by reason";
+        registry.register(
+            "tier_writes",
+            "Writes and removals in a lower tier, by result",
+            self.writes.clone(),
+        );
+        let errors =
+            "Operations that failed in a lower tier, as the tier itself counts them, by reason";
         registry.register("tier_errors", errors, self.errors.clone());
-        let bytes = "Bytes of values read from a tier and written to it";
+        let bytes = "Bytes of values read from a lower tier and written to it, by direction";
         registry.register("tier_traffic_bytes", bytes, self.bytes.clone());
     }
 

@@ -46,7 +46,11 @@ impl Origin {
         protocols: &HeaderValue,
     ) -> Result<SwitchOutcome, LoadError> {
         let tunnel = self.tunnels.clone().try_acquire_owned();
-        let tunnel = tunnel.map_err(|_| LoadError::Overloaded("all tunnels are in use"))?;
+        let tunnel = tunnel.map_err(|_| {
+            LoadError::Overloaded(
+                "the maximum number of tunnels to the origin (half of `connections_max`) is open",
+            )
+        })?;
         let progress = Progress::begin();
         let (mut response, connection) = self.exchange_in_time(request, &progress).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {

@@ -1,7 +1,5 @@
 //! Requests with a lookup by body (RFC 10008, RFC 9110 section 9.3.3).
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use forebay_engine::LookupResult;
 use forebay_semantics::demand::demand;
@@ -22,12 +20,11 @@ impl OriginRequest<'_> {
     pub(crate) async fn by_body(
         mut self,
         parts: Parts,
-        peer: IpAddr,
         body: RequestBody,
     ) -> Response<ResponseBody> {
         let body = match collect(body, self.site.settings.opt_ins.body_max).await {
             Ok(Collected::Whole(body)) => body,
-            Ok(Collected::Larger(body)) => return self.forward(parts, peer, body).await,
+            Ok(Collected::Larger(body)) => return self.forward(parts, body).await,
             Err(error) => {
                 let failure = Failure::from(ClientFault::of_body(&*error));
                 let done = self.failed(&failure, &parts.headers);
@@ -35,7 +32,7 @@ impl OriginRequest<'_> {
             }
         };
         let method = parts.method;
-        let done = match self.client_request(parts.headers, peer) {
+        let done = match self.client_request(parts.headers) {
             Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -49,7 +46,7 @@ impl OriginRequest<'_> {
         body: Bytes,
     ) -> LabelledResponse {
         let demand = demand(&request.headers, &self.site.settings.demand);
-        let target = key::primary(&self.site, &self.authority, &self.target);
+        let target = key::primary(&self.site, self.peer.scheme, &self.authority, &self.target);
         let key = by_body::key(target, method, &request.headers, &body);
         let service = self.service;
         let engine = service.engine();

@@ -150,7 +150,7 @@ impl OriginRequest<'_> {
     /// is available at once.
     fn is_too_large(&self, headers: &HeaderMap, entry: &Entry) -> bool {
         let begins_later = !matches!(range_start(headers), None | Some(RangeStart::At(0)));
-        let length = || announced(&*Answer::of(entry)?, entry);
+        let length = || announced(&Answer::of(entry)?, entry);
         begins_later
             && !entry.body.is_whole()
             && length().is_some_and(|length| length > self.whole_max())

@@ -1,7 +1,5 @@
 //! Requests with `Upgrade`: they bypass the cache, and a 101 opens a tunnel.
 
-use std::net::IpAddr;
-
 use forebay_engine::LoadError;
 use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
 use http::header::CONTENT_LENGTH;
@@ -20,11 +18,10 @@ impl OriginRequest<'_> {
     pub(crate) async fn switch(
         self,
         parts: Parts,
-        peer: IpAddr,
         protocols: HeaderValue,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let done = match self.client_request(parts.headers, peer) {
+        let done = match self.client_request(parts.headers) {
             Ok(request) => match self.ask_for(&request, protocols).await {
                 Ok(done) => done,
                 Err(error) => self.failed(&failure_of(error), &request.headers),

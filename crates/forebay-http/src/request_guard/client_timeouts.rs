@@ -57,11 +57,11 @@ impl Default for ClientTimeouts {
 /// Timeout of a client connection that expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredTimeout {
-    /// No first byte arrived: the connection is closed.
+    /// No first byte arrived on a new connection: it is closed.
     FirstByte,
-    /// The head was not complete in time: 408.
+    /// The request head was not complete in time: 408.
     Head,
-    /// No further request arrived: the connection is closed.
+    /// No further request arrived on the connection: it is closed.
     Idle,
     /// The request body arrived too slowly: 408 if the response has not started.
     Body,
@@ -70,10 +70,10 @@ pub enum ExpiredTimeout {
 }
 
 impl ExpiredTimeout {
-    /// All timeouts, in the order of their counters.
+    /// All timeouts of a client connection, in the order of their counters.
     pub const ALL: [Self; 5] = [Self::FirstByte, Self::Head, Self::Idle, Self::Body, Self::Write];
 
-    /// Returns the label for metrics and logs.
+    /// Returns the label of the timeout for metrics and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::FirstByte => "first-byte",
@@ -93,7 +93,7 @@ impl ExpiredTimeout {
 
 impl fmt::Display for ExpiredTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the client was too slow: {}", self.label())
+        write!(f, "a timeout of the client connection expired: {}", self.label())
     }
 }
 

@@ -12,6 +12,10 @@ pub struct GuardCounters {
     framing_errors: [AtomicU64; FramingError::ALL.len()],
     timed_out: [AtomicU64; ExpiredTimeout::ALL.len()],
     connections_rejected: AtomicU64,
+    addresses_rejected: AtomicU64,
+    proxy_headers_rejected: AtomicU64,
+    h2_resets: AtomicU64,
+    h2_control: AtomicU64,
     idle_tunnels: AtomicU64,
     dropped_interims: AtomicU64,
     answers: AtomicU64,
@@ -28,7 +32,8 @@ impl GuardCounters {
         self.timed_out[timeout as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections rejected because the maximum was reached.
+    /// Returns the number of connections answered with 503 because the maximum number of open client
+    /// connections was reached.
     pub fn connections_rejected(&self) -> u64 {
         self.connections_rejected.load(Ordering::Relaxed)
     }
@@ -54,6 +59,10 @@ impl GuardCounters {
             .map(|timeout| (timeout.label(), self.timed_out(timeout)));
         let others = [
             ("connections", self.connections_rejected()),
+            ("address-connections", self.addresses_rejected.load(Ordering::Relaxed)),
+            ("h2-resets", self.h2_resets.load(Ordering::Relaxed)),
+            ("h2-control", self.h2_control.load(Ordering::Relaxed)),
+            ("proxy-header", self.proxy_headers_rejected.load(Ordering::Relaxed)),
             ("idle-tunnel", self.idle_tunnels()),
             ("interims", self.dropped_interims()),
         ];
@@ -65,16 +74,32 @@ impl GuardCounters {
         self.answers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn count_framing_error(&self, why: FramingError) {
+    pub(crate) fn count_framing_error(&self, why: FramingError) {
         self.framing_errors[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_timeout(&self, timeout: ExpiredTimeout) {
+    pub(crate) fn count_timeout(&self, timeout: ExpiredTimeout) {
         self.timed_out[timeout as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_connection_rejected(&self) {
         self.connections_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_address_rejected(&self) {
+        self.addresses_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_proxy_header_rejected(&self) {
+        self.proxy_headers_rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_h2_resets(&self) {
+        self.h2_resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_h2_control(&self) {
+        self.h2_control.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_dropped_interim(&self) {
@@ -109,6 +134,10 @@ mod tests {
             assert_eq!(counters.timed_out(timeout), 1, "{timeout:?}");
         }
         counters.count_connection_rejected();
+        counters.count_address_rejected();
+        counters.count_proxy_header_rejected();
+        counters.count_h2_resets();
+        counters.count_h2_control();
         counters.count_idle_tunnel();
         counters.count_dropped_interim();
         assert!(counters.limits().all(|(_, count)| count == 1));

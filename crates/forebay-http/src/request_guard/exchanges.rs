@@ -39,7 +39,7 @@ pub(super) struct ExchangeState {
 pub enum Rejection {
     /// The message violates a framing rule or a size limit.
     Framing(FramingError),
-    /// The head was not complete in time.
+    /// The request head was not complete in time.
     HeadTimeout,
     /// The maximum number of client connections is reached.
     TooManyConnections,
@@ -105,7 +105,8 @@ impl Exchanges {
     }
 }
 
-/// Request in progress; see [`Exchanges`].
+/// Request in progress on a client connection, until its response body is dropped; see
+/// [`Exchanges`].
 #[derive(Debug)]
 pub struct Exchange {
     state: Arc<ExchangeState>,

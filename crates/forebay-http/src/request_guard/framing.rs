@@ -22,7 +22,7 @@ pub(super) use framing_error::cause_in_chain;
 pub use framing_error::{FramingError, ScanError};
 pub use head::HEAD_MAX;
 
-/// Scanner of the messages of one client connection.
+/// Scanner that checks the framing and size limits of the messages of one client connection.
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
@@ -46,12 +46,12 @@ enum State {
     Refused(FramingError),
 }
 
-/// Part of the byte stream that the scanner expects next.
+/// Part of a client's byte stream that the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A new head; none of its bytes has arrived.
+    /// The start of a new request head.
     Idle,
-    /// The rest of a head.
+    /// The rest of a request head.
     Head,
     /// The rest of a request body.
     Body,
@@ -59,6 +59,15 @@ pub enum Phase {
     Tunnel,
     /// No more bytes: the connection is rejected.
     Over,
+}
+
+/// End of a head in a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadEnd {
+    /// Offset of the first byte after the head.
+    At(usize),
+    /// The head continues after the piece.
+    Incomplete,
 }
 
 /// Framing error at an offset of the current piece.
@@ -116,7 +125,38 @@ impl Scanner {
         Ok(())
     }
 
-    /// Returns the part of the stream that is expected next.
+    /// Checks the head at the start of `piece`, while the start of a message is expected.
+    ///
+    /// # Errors
+    ///
+    /// As for [`feed`](Self::feed).
+    pub(super) fn feed_head(&mut self, piece: &[u8]) -> Result<HeadEnd, ScanError> {
+        let before = self.heads;
+        match self.step(piece) {
+            Ok(_) if self.heads == before => {
+                self.unfinished = piece.len();
+                Ok(HeadEnd::Incomplete)
+            }
+            Ok(used) => Ok(HeadEnd::At(used)),
+            Err(Fault { at, why }) => {
+                self.state = State::Refused(why);
+                Err(ScanError { at, why, before, start: Some(0) })
+            }
+        }
+    }
+
+    /// Expects the head that just ended once more, from its first byte.
+    pub(super) fn restart_head(&mut self) {
+        self.heads -= 1;
+        self.state = State::Head(Head::new());
+    }
+
+    /// Excludes the last head from [`heads`](Self::heads), because hyper does not get it.
+    pub(super) fn forget_head(&mut self) {
+        self.heads -= 1;
+    }
+
+    /// Returns the part of the client's byte stream that the scanner expects next.
     pub fn phase(&self) -> Phase {
         match &self.state {
             State::Head(head) if head.is_new() => Phase::Idle,
@@ -128,7 +168,7 @@ impl Scanner {
         }
     }
 
-    /// Returns the number of complete, valid heads so far.
+    /// Returns the number of complete, valid request heads so far.
     pub fn heads(&self) -> u64 {
         self.heads
     }

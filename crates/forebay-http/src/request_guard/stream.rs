@@ -20,6 +20,7 @@
 //! response is written. The next byte that hyper writes then starts a status line, whose version is
 //! corrected here.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
@@ -32,8 +33,9 @@ use tokio::time::Instant;
 
 use super::client_timeouts::{ClientTimeouts, ConnectionTimer, ExpiredTimeout};
 use super::counters::GuardCounters;
+use super::direct::{DirectOutput, DirectResponder, PendingOutput};
 use super::exchanges::{Exchanges, Rejection};
-use super::framing::{FramingError, Phase, ScanError, Scanner};
+use super::framing::{FramingError, HeadEnd, Phase, ScanError, Scanner};
 
 #[cfg(test)]
 mod tests;
@@ -66,12 +68,20 @@ pub struct Guarded<S> {
     /// Received part of an incomplete head. hyper sees only complete heads, so that the service can
     /// answer an invalid one.
     head: Vec<u8>,
-    /// Bytes received after a request for another protocol: at most one read.
+    /// Bytes received before the guard began, or after a request for another protocol: at most one
+    /// read.
     held: Bytes,
     /// Checked bytes that hyper has not read yet.
     ready: Bytes,
     /// Unwritten rest of the interim responses that are being written.
     interims: Bytes,
+    /// Answers requests in place of hyper, if there is one.
+    responder: Option<Arc<dyn DirectResponder>>,
+    /// Unwritten rest of its responses.
+    output: PendingOutput,
+    /// Set from the first byte that hyper reads of a request until its response is flushed. Only
+    /// otherwise may a response be written without hyper.
+    hyper_is_busy: bool,
     /// Set while bytes that hyper has written may not be flushed.
     is_writing: bool,
     /// Number of written bytes of a status line whose version is being corrected; `None` if no
@@ -126,6 +136,9 @@ impl<S> Guarded<S> {
             held: Bytes::new(),
             ready: Bytes::new(),
             interims: Bytes::new(),
+            responder: None,
+            output: PendingOutput::default(),
+            hyper_is_busy: false,
             is_writing: false,
             version: None,
         }
@@ -138,6 +151,16 @@ impl<S> Guarded<S> {
         let mut guarded = Self::new(inner, timeouts, counters);
         guarded.reject(0, Rejection::TooManyConnections, SUBSTITUTE_GET);
         guarded
+    }
+
+    /// Lets `responder` answer requests in place of hyper.
+    pub(crate) fn with_responder(self, responder: Arc<dyn DirectResponder>) -> Self {
+        Self { responder: Some(responder), ..self }
+    }
+
+    /// Adds bytes that were read from the connection before. They are checked like others.
+    pub(crate) fn hold(&mut self, received: Bytes) {
+        self.held = received;
     }
 
     /// Returns the counter of exchanges, which the service updates for each request.
@@ -209,7 +232,11 @@ impl<S> Guarded<S> {
     fn refuse(&mut self, buf: &mut ReadBuf<'_>, start: usize, refused: ScanError) {
         let ScanError { at, why, before, start: first } = refused;
         self.counters.count_framing_error(why);
-        tracing::debug!(reason = why.label(), "invalid message from a client refused");
+        tracing::debug!(
+            reason = why.label(),
+            "client request rejected before parsing: it \
+                                               violates a framing rule or a limit"
+        );
         let Some(first) = first else {
             buf.set_filled(start + at);
             self.read_state = ReadState::Failed(why);
@@ -335,7 +362,7 @@ fn timed_out(timeout: ExpiredTimeout) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, timeout)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -346,7 +373,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         // A read of zero bytes would signal the end of the stream, so the read stays pending while
         // only an incomplete head arrives.
         loop {
+            if !this.output.is_empty() {
+                ready!(this.poll_output(cx))?;
+            }
             if !this.ready.is_empty() {
+                this.hyper_is_busy = true;
                 this.read_ready(buf);
                 return Poll::Ready(Ok(()));
             }
@@ -362,13 +393,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
                 this.read_held(buf);
             }
             if buf.filled().len() > start {
+                this.hyper_is_busy = true;
                 return Poll::Ready(Ok(()));
             }
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
     /// Reads the next bytes and checks them, or records the end of the stream.
     fn poll_more(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let start = buf.filled().len();
@@ -378,7 +410,12 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) => {
-                self.check(buf, start);
+                let is_direct = self.may_answer_directly();
+                let unchecked =
+                    if is_direct { self.answer_directly(cx, buf, start)? } else { Some(start) };
+                if let Some(start) = unchecked {
+                    self.check(buf, start);
+                }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -417,6 +454,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.is_writing = true;
+        if !this.output.is_empty() {
+            ready!(this.poll_output(cx))?;
+        }
         if !this.interims.is_empty() {
             ready!(this.poll_started_interims(cx))?;
         }
@@ -434,6 +474,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.is_writing = true;
+        if !this.output.is_empty() {
+            ready!(this.poll_output(cx))?;
+        }
         if !this.interims.is_empty() {
             ready!(this.poll_started_interims(cx))?;
         }
@@ -450,6 +493,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.output.is_empty() {
+            ready!(this.poll_output(cx))?;
+        }
         // hyper flushes only after it has written all its bytes.
         if this.timer.exchanges.interims().any() {
             ready!(this.poll_interims(cx))?;
@@ -458,6 +504,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             Poll::Pending => this.bound_write(Poll::Pending, cx).map_ok(|_| ()),
             done => {
                 this.timer.has_flushed();
+                if this.hyper_is_busy {
+                    this.hyper_is_busy = !this.has_answered_all();
+                }
                 if std::mem::take(&mut this.is_writing) && this.scanner.is_switching() {
                     // Wakes the reader, which waits for the flush.
                     cx.waker().wake_by_ref();
@@ -470,6 +519,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if matches!(this.closing, Closing::Open) {
+            if !this.output.is_empty() {
+                ready!(this.poll_output(cx))?;
+            }
             let shut = Pin::new(&mut this.inner).poll_shutdown(cx).map_ok(|()| 0);
             ready!(this.bound_write(shut, cx))?;
             this.closing = if this.has_unread() {
@@ -482,7 +534,119 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 }
 
+thread_local! {
+    /// Responses that are being written. A connection keeps only what its client does not read at
+    /// once.
+    static DIRECT_OUTPUT: RefCell<DirectOutput> = RefCell::default();
+}
+
 impl<S: AsyncWrite + Unpin> Guarded<S> {
+    /// Returns `true` if a response may be written without hyper: the next byte starts a head, and
+    /// hyper has answered all requests that it read.
+    fn may_answer_directly(&self) -> bool {
+        self.responder.is_some()
+            && !self.hyper_is_busy
+            && self.head.is_empty()
+            && self.scanner.phase() == Phase::Idle
+            && !self.scanner.is_switching()
+    }
+
+    /// Returns `true` if hyper, which has just flushed, has answered all requests that it read. It
+    /// has nothing of them left to write, because it flushes only after it has written all bytes.
+    fn has_answered_all(&self) -> bool {
+        self.ready.is_empty()
+            && self.scanner.phase() == Phase::Idle
+            && self.timer.exchanges.closed() == self.scanner.heads()
+    }
+
+    /// Answers requests at the start of the received bytes, and removes their bytes. Returns the
+    /// offset from which bytes must be checked; those before it are checked, and are for hyper.
+    /// Returns `None` if all bytes are handled.
+    fn answer_directly(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+        start: usize,
+    ) -> io::Result<Option<usize>> {
+        let Some(responder) = self.responder.take() else { return Ok(Some(start)) };
+        let answered = DIRECT_OUTPUT.with_borrow_mut(|output| {
+            let unchecked = self.answer_heads(&*responder, buf, start, output);
+            if !output.is_empty() {
+                let written = output.poll_write(&mut self.inner, cx);
+                let written = self.bound_write(written, cx);
+                self.output = output.take_rest(taken(&written));
+                if let Poll::Ready(Err(error)) = written {
+                    return Err(error);
+                }
+            }
+            Ok(unchecked)
+        });
+        self.responder = Some(responder);
+        answered
+    }
+
+    /// See [`answer_directly`](Self::answer_directly).
+    fn answer_heads(
+        &mut self,
+        responder: &dyn DirectResponder,
+        buf: &mut ReadBuf<'_>,
+        start: usize,
+        output: &mut DirectOutput,
+    ) -> Option<usize> {
+        let received = buf.filled().len() - start;
+        let mut at = start;
+        let mut unchecked = None;
+        while at < buf.filled().len() {
+            if !output.has_room() {
+                unchecked = Some(start);
+                break;
+            }
+            let rest = &buf.filled()[at..];
+            match self.scanner.feed_head(rest) {
+                Ok(HeadEnd::At(end)) if responder.respond(&rest[..end], output) => {
+                    self.scanner.forget_head();
+                    at += end;
+                }
+                Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {
+                    // An invalid body is rejected with its head if both are in one read.
+                    self.scanner.restart_head();
+                    unchecked = Some(start);
+                    break;
+                }
+                Ok(HeadEnd::At(end)) => {
+                    unchecked = Some(start + end);
+                    break;
+                }
+                Ok(HeadEnd::Incomplete) => {
+                    self.scanner.take_withheld();
+                    self.head.extend_from_slice(rest);
+                    buf.set_filled(at);
+                }
+                Err(refused) => self.refuse(buf, at, refused),
+            }
+        }
+        let left = buf.filled().len() - at;
+        buf.filled_mut().copy_within(at.., start);
+        buf.set_filled(start + left);
+        if unchecked.is_none() {
+            self.timer.has_read(received, &self.scanner);
+        }
+        unchecked
+    }
+
+    /// Writes the rest of the responses that were written without hyper.
+    #[cold]
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.output.is_empty() {
+            let written = self.output.poll_write(&mut self.inner, cx);
+            match ready!(self.bound_write(written, cx))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.output.advance(written),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Writes the start of a response to an HTTP/1.0 request with the version HTTP/1.1.
     #[cold]
     fn poll_status_line(

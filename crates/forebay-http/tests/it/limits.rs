@@ -16,7 +16,11 @@ const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked
 const LARGE: usize = 12 << 20;
 
 /// Limits on time and number, which a single message cannot exceed; each has its own test.
-const OF_TIME_AND_NUMBER: [&str; 8] = [
+const OF_TIME_AND_NUMBER: [&str; 12] = [
+    "h2-control",
+    "h2-resets",
+    "address-connections",
+    "proxy-header",
     "first-byte",
     "slow-head",
     "idle",

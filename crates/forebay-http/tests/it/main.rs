@@ -4,6 +4,7 @@ mod apart;
 mod clocks;
 mod continued;
 mod crowds;
+mod direct;
 mod framing;
 mod interims;
 mod limits;

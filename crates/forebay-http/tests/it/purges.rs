@@ -1,6 +1,7 @@
 //! Tests of purges during a load.
 
 use forebay_core::Reach;
+use forebay_semantics::Scheme;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::origin::{Answer, Origin};
@@ -22,7 +23,7 @@ async fn a_load_started_before_a_purge_is_neither_stored_nor_shared() -> anyhow:
     assert_eq!(
         server
             .service
-            .purge_url("Test.Example:80", "/a", Reach::Hard)
+            .purge_url(Scheme::Http, "Test.Example:80", "/a", Reach::Hard)
             .await
             .map(|purged| purged.found),
         Some(false)
@@ -52,7 +53,7 @@ async fn a_body_in_transfer_during_a_purge_is_not_stored() -> anyhow::Result<()>
     assert_eq!(
         server
             .service
-            .purge_url("test.example", "/a", Reach::Hard)
+            .purge_url(Scheme::Http, "test.example", "/a", Reach::Hard)
             .await
             .map(|purged| purged.found),
         Some(false)
@@ -79,7 +80,7 @@ async fn a_soft_purged_entry_is_revalidated() -> anyhow::Result<()> {
     assert_eq!(
         server
             .service
-            .purge_url("test.example", "/a", Reach::Soft)
+            .purge_url(Scheme::Http, "test.example", "/a", Reach::Soft)
             .await
             .map(|purged| purged.found),
         Some(true)
@@ -93,7 +94,7 @@ async fn a_soft_purged_entry_is_revalidated() -> anyhow::Result<()> {
     assert_eq!(
         server
             .service
-            .purge_url("test.example", "/a", Reach::Soft)
+            .purge_url(Scheme::Http, "test.example", "/a", Reach::Soft)
             .await
             .map(|purged| purged.found),
         Some(true)
@@ -114,7 +115,7 @@ async fn a_complete_response_to_a_range_is_not_stored_after_a_purge() -> anyhow:
     let mut before = Client::connect(server.address).await?;
     before.send(&Request::get("/a").field("Range", "bytes=-2")).await?;
     origin.wait_requests(1).await?;
-    server.service.purge_url("test.example", "/a", Reach::Hard).await;
+    server.service.purge_url(Scheme::Http, "test.example", "/a", Reach::Hard).await;
     gate.open();
     assert_eq!(before.reply().await?.text(), "ld");
     let mut after = Client::connect(server.address).await?;

@@ -10,7 +10,7 @@ use forebay_testkit::scenario::run_file;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::server::TestServers;
+use crate::server::{TestServers, in_scenario_form};
 
 /// Number of concurrent scenarios, so that those that wait for a timeout do not wait in turn.
 const AT_ONCE: usize = 4;
@@ -20,14 +20,25 @@ const GROUPS: &str = "cvfsuhimery";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_holds() -> anyhow::Result<()> {
+    hold(&[]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scenario_holds_without_direct_hits() -> anyhow::Result<()> {
+    hold(&[("direct_hits", "false")]).await
+}
+
+async fn hold(settings: &[(&str, &str)]) -> anyhow::Result<()> {
+    let servers = Arc::new(TestServers { settings: in_scenario_form(settings) });
     let wanted = std::env::var("SCENARIO").unwrap_or_default();
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     let files = scenario_files()?;
     for file in files.into_iter().filter(|file| name(file).starts_with(&wanted)) {
         let permit = permits.clone().acquire_owned().await?;
+        let servers = servers.clone();
         running.spawn(async move {
-            let outcome = run_file(&file, &TestServers).await;
+            let outcome = run_file(&file, &*servers).await;
             drop(permit);
             outcome
         });

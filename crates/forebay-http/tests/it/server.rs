@@ -43,7 +43,20 @@ const GROUPS: GroupLimits = GroupLimits { count: 64, length: 128 };
 struct Stepped(Arc<SteppedClock>);
 
 /// Starts a [`TestServer`] for every `forebay` block.
-pub(crate) struct TestServers;
+pub(crate) struct TestServers {
+    /// Settings for all servers, before those of the block.
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// Returns settings as a scenario states them.
+pub(crate) fn in_scenario_form(settings: &[(&str, &str)]) -> Vec<Setting> {
+    let setting = |(key, value): &(&str, &str)| Setting {
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
+        line: 0,
+    };
+    settings.iter().map(setting).collect()
+}
 
 impl TestServer {
     /// Starts a server for one origin, with settings in the form of scenarios.
@@ -51,12 +64,7 @@ impl TestServer {
         origin: SocketAddr,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        let setting = |(key, value): &(&str, &str)| Setting {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-            line: 0,
-        };
-        Self::with(origin, &settings.iter().map(setting).collect::<Vec<_>>()).await
+        Self::with(origin, &in_scenario_form(settings)).await
     }
 
     async fn with(origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Self> {
@@ -122,9 +130,9 @@ async fn accept(listener: TcpListener, connections: Connections, clients_max: us
         while serving.try_join_next().is_some() {}
         while turned_away.try_join_next().is_some() {}
         if serving.len() < clients_max {
-            serving.spawn(connections.clone().serve(stream, peer));
+            serving.spawn(connections.clone().serve(stream, peer.into()));
         } else {
-            turned_away.spawn(connections.clone().reject(stream, peer));
+            turned_away.spawn(connections.clone().reject(stream, peer.into()));
         }
     }
 }
@@ -158,6 +166,7 @@ impl Options {
             "ignore_query" => site.ignore_query = list(value)?,
             "sort_query" => site.sort_query = value.parse()?,
             "coalesce" => site.coalesce = Coalesce::from_bool(value.parse()?),
+            "direct_hits" => site.direct_hits = value.parse()?,
             "cache_methods" => {
                 let methods = list(value)?.into_iter().map(|name| name.parse());
                 site.opt_ins.methods = methods.collect::<Result<_, _>>()?;
@@ -181,6 +190,7 @@ impl Options {
             "write_window" => self.timeouts.write_window = time(value)?,
             "clients_max" => self.clients_max = value.parse()?,
             "memory" => self.limits = Limits { memory: size(value)?, ..self.limits },
+            "in_flight_max" => self.limits.in_flight_max = size(value)?,
             "object_max" => self.limits.object_max = size(value)?,
             _ => bail!("no such setting"),
         }
@@ -245,7 +255,8 @@ impl Clock for Stepped {
 
 impl Front for TestServers {
     async fn start(&self, origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Running> {
-        let server = Arc::new(TestServer::with(origin, settings).await?);
+        let settings = [&self.settings, settings].concat();
+        let server = Arc::new(TestServer::with(origin, &settings).await?);
         let (address, clock, counted) = (server.address, server.clock.clone(), server.clone());
         let running = Running::new(address, server).with_clock(clock);
         Ok(running.with_metrics(move || counted.metrics()))

@@ -96,7 +96,10 @@ async fn slow_server_is_not_used_until_it_is_fast_again() {
     proxy.set(Faults::delayed(Duration::from_millis(120)));
     fixture.until(|tier| !tier.endpoints()[0].is_up).await;
     let said = fixture.notices.all();
-    assert!(said.iter().any(|notice| notice.contains("no reply within the timeout")), "{said:?}");
+    assert!(
+        said.iter().any(|notice| notice.contains("sent no reply within the timeout")),
+        "{said:?}"
+    );
     proxy.set(Faults::default());
     fixture.until(|tier| tier.endpoints()[0].is_up).await;
     assert_eq!(fixture.tier.counts().connected, 1, "the connection was as good as any");
@@ -187,12 +190,15 @@ async fn wrong_password_is_reported_once_without_it() {
     let server = RedisLaunch::new().config("requirepass right").start().await.unwrap();
     let wrong = format!("redis://:wrong@{}", server.address());
     let fixture = Fixture::connect(Settings::new(patient(wrong)));
-    fixture.notices.wait("access denied", 1).await;
+    fixture.notices.wait("Redis denies access", 1).await;
     assert!(fixture.get(&key("/")).await.is_err());
     let said = fixture.notices.all();
     assert!(said.len() == 1 && !said[0].contains("wrong@"), "{said:?}");
-    assert!(said[0].starts_with(&server.url()), "{said:?}");
-    assert_eq!(fixture.tier.endpoints()[0].error.as_deref(), said[0].split_once(": ").map(|s| s.1));
+    assert!(said[0].starts_with(&format!("server {}", server.url())), "{said:?}");
+    assert_eq!(
+        fixture.tier.endpoints()[0].error.as_deref(),
+        said[0].split_once(&format!("{}: ", server.url())).map(|s| s.1)
+    );
 }
 
 #[tokio::test]
@@ -220,7 +226,15 @@ async fn missing_access_right_is_reported_once() {
     assert_eq!((counts.stored, counts.denied + counts.writes_refused), (0, 5));
     assert!(fixture.tier.endpoints()[0].is_read_only);
     let said = fixture.notices.all();
-    let told: Vec<_> = said.iter().filter(|notice| notice.contains("access denied")).collect();
+    let told: Vec<_> = said
+        .iter()
+        .filter(|notice| {
+            notice.contains(
+                "Redis denies \
+        access",
+            )
+        })
+        .collect();
     assert_eq!(told.len(), 1, "{said:?}");
     assert!(!told[0].contains("secret"), "{told:?}");
 }
@@ -261,7 +275,7 @@ async fn full_server_is_reported_and_still_read() {
     server.ask(&["CONFIG", "SET", "maxmemory", "1kb"]).await.unwrap();
     fixture.put(&key("/"), b"new").await.unwrap();
     assert_eq!(fixture.tier.counts().writes_refused, 1);
-    fixture.notices.wait("writes refused", 1).await;
+    fixture.notices.wait("Redis refuses writes", 1).await;
     assert_eq!(fixture.body(&key("/")).await.as_deref(), Some(&b"old"[..]), "reading goes on");
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     fixture.put_until_stored(&key("/"), b"new").await;

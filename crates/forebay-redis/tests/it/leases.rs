@@ -478,7 +478,10 @@ async fn denied_scripts_suspend_leases() {
     for _ in 0..3 {
         assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
     }
-    assert!(fixture.tier.endpoints()[0].lease_error.as_ref().unwrap().contains("access denied"));
+    assert!(fixture.tier.endpoints()[0].lease_error.as_ref().unwrap().contains(
+        "Redis denies \
+        access"
+    ));
     let told = fixture.notices.all();
     let told = told.iter().filter(|one| one.contains("each instance loads for itself")).count();
     assert_eq!(told, 1, "{:#?}", fixture.notices.all());
@@ -505,7 +508,7 @@ async fn a_user_needs_the_rights_that_the_documents_name() {
             fixture.until(|tier| tier.endpoints()[0].bus_error.is_some()).await;
             assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
             let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
-            assert!(lease_error.contains("access denied"), "{lease_error}");
+            assert!(lease_error.contains("Redis denies access"), "{lease_error}");
             continue;
         }
         fixture.until(|tier| tier.sharing().unwrap().bus_connected).await;
@@ -523,7 +526,7 @@ async fn a_replica_grants_no_leases() {
     let fixture = Fixture::new(sharing(&replica)).await;
     assert!(fixture.tier.acquire(claim(&key("/"))).await.is_err());
     let lease_error = fixture.tier.endpoints()[0].lease_error.clone().unwrap();
-    assert!(lease_error.contains("writes refused"), "{lease_error}");
+    assert!(lease_error.contains("Redis refuses writes"), "{lease_error}");
 }
 
 #[tokio::test]
@@ -598,8 +601,14 @@ async fn eviction_of_leases_is_reported() {
         // Otherwise a renewal detects the loss.
         one.until(|tier| tier.endpoints()[0].lease_error.is_some()).await;
         let lease_error = one.tier.endpoints()[0].lease_error.clone().unwrap();
-        assert!(lease_error.contains("leases were evicted"), "{lease_error}");
-        one.notices.wait("each instance loads for itself: leases were evicted", number + 1).await;
+        assert!(lease_error.contains("Redis evicted leases"), "{lease_error}");
+        one.notices
+            .wait(
+                "leases are suspended, so each instance loads for itself: Redis evicted \
+                          leases",
+                number + 1,
+            )
+            .await;
         assert!(one.tier.acquire(claim(&key)).await.is_err(), "it loads for itself for a while");
         assert_eq!(other.tier.endpoints()[0].lease_error, None, "nothing happened to it");
         if is_filled {

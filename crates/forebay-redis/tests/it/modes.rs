@@ -102,7 +102,10 @@ fn invalid_certificates_are_refused_before_connecting() {
     let made =
         forebay_redis::Redis::connect(Settings::new(endpoint), clock, std::sync::Arc::new(()));
     let said = made.err().unwrap().to_string();
-    assert!(said.starts_with("TLS of rediss://host:6379: "), "{said}");
+    assert!(
+        said.starts_with("TLS to the Redis server rediss://host:6379 cannot be set up: "),
+        "{said}"
+    );
 }
 
 #[tokio::test]

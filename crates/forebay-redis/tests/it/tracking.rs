@@ -146,9 +146,12 @@ async fn denied_tracking_is_reported_and_disconnects_the_bus() {
     let url = format!("redis://cache:secret@{}", server.address());
     let settings = Settings { sharing: tracking(), ..Settings::new(patient(url)) };
     let fixture = Fixture::new(settings).await;
-    fixture.notices.wait("changes by other programs are not received: access denied", 1).await;
+    fixture
+        .notices
+        .wait("changes by other programs are not received: Redis denies access", 1)
+        .await;
     let tracking_error = fixture.tier.endpoints()[0].tracking_error.clone().unwrap();
-    assert!(tracking_error.starts_with("access denied"), "{tracking_error}");
+    assert!(tracking_error.starts_with("Redis denies access"), "{tracking_error}");
     assert!(!fixture.tier.sharing().unwrap().bus_connected);
 }
 

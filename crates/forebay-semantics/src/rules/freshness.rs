@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 1.2.2",
         "A number of seconds that is too large counts as 2^31.",
-        "It does, also in `Age`.",
+        "Larger numbers count as 2^31, also in `Age`.",
         "fields::seconds_are_digits_and_saturate_at_two_to_the_31",
     ),
     rule(
@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.3",
         "Unknown directives are ignored.",
-        "They are ignored.",
+        "Unknown directives have no effect.",
         "directives::spans_are_digits_quoted_or_not_and_anything_else_is_zero",
     ),
     rule(
@@ -74,7 +74,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.2",
         "Dates should be parsed case-insensitively.",
-        "They are, and a wrong weekday is accepted.",
+        "Letter case is ignored, and a wrong weekday is accepted.",
         "date::letter_case_is_ignored_and_a_wrong_weekday_is_accepted",
     ),
     rule(
@@ -127,7 +127,7 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.2.3",
         "The initial age is the larger of the age by `Date`, and `Age` plus the duration of the \
          exchange.",
-        "It is computed so; a `Date` in the future yields age zero.",
+        "The larger of the two is used; a `Date` in the future yields age zero.",
         "lifetime::initial_age_is_the_larger_of_date_and_age",
     ),
     rule(
@@ -169,7 +169,8 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.2.8",
         "`proxy-revalidate` equals `must-revalidate` in a shared cache.",
-        "It does, but it does not permit storing responses to requests with credentials.",
+        "No stale response is served, but `proxy-revalidate` does not permit storing responses to \
+         requests with credentials.",
         "lifetime::stale_windows_are_ignored_if_stale_responses_are_forbidden",
     ),
     rule(

@@ -26,7 +26,7 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9111 4.4",
         "The targets in `Location` and `Content-Location` may be invalidated too.",
-        "They are, relative references included.",
+        "Both targets are invalidated, relative references included.",
         "unsafe_methods::references_are_resolved_against_the_target",
     )
     .because("A form that creates a page should invalidate the stored 404 of that page."),
@@ -53,7 +53,7 @@ pub(super) const INVALIDATION: &[Rule] = &[
     rule(
         "9875 2.2.1",
         "A cache that invalidates a response may invalidate all responses of its groups.",
-        "It does not; only named groups are invalidated.",
+        "Only named groups are invalidated.",
         "scenario i03-groups-of-one-origin",
     )
     .because("Otherwise a change of one page would invalidate all its groups."),
@@ -82,7 +82,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4, 5.1",
         "A response from the store has an `Age`.",
-        "It is in whole seconds. A response that was just loaded keeps the origin's `Age` or has \
+        "`Age` is in whole seconds. A response that was just loaded keeps the origin's `Age` or has \
          none.",
         "scenario f01-age-of-other-caches-counts",
     ),
@@ -170,7 +170,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9211 2.4",
         "`ttl` is the remaining freshness, negative for a stale response.",
-        "It is.",
+        "`ttl` is the remaining freshness in seconds; it is negative if the response is stale.",
         "status::hits_have_the_remaining_freshness_as_ttl",
     ),
 ];

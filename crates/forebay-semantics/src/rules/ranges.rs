@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 14.6, 15.3.7.2",
         "Several ranges are answered with `multipart/byteranges`, in the order of the request.",
-        "They are if the body is stored; while the body is being received, the whole is sent.",
+        "Several ranges are sent as multipart if the body is stored; while the body is being received, the whole is sent.",
         "multipart::parts_have_a_content_type_and_a_content_range",
     ),
     rule(
@@ -129,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
         "9110 14.2",
         "An unrequested part is not a valid response.",
         "A 206 to a request without `Range` is not stored.",
-        "scenario r02-part-that-nobody-asked-for",
+        "scenario r02-unrequested-part",
     ),
     rule(
         "9110 14.2, 9111 3.3",

@@ -19,14 +19,14 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.1.2",
         "`max-stale`: a response that is stale by up to this many seconds is acceptable.",
-        "It is served unless the origin forbids stale responses; without a number, at any \
+        "Such a response is served unless the origin forbids stale responses; without a number, at any \
          staleness.",
         "core judge::request_directives_restrict_or_extend_the_use_of_an_entry",
     ),
     rule(
         "9111 5.2.1.3",
         "`min-fresh`: the response stays fresh for this many seconds.",
-        "Other responses are validated; a malformed value has no effect.",
+        "Other responses are validated.",
         "core judge::request_directives_restrict_or_extend_the_use_of_an_entry",
     ),
     rule(
@@ -50,13 +50,15 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.1.7",
         "`only-if-cached`: the response is 504 if nothing is stored.",
-        "It is, without a request to the origin.",
+        "The response is 504 if memory has no response that may be served; neither lower tiers nor \
+         the origin are asked.",
         "scenario f04-only-if-cached",
     ),
     rule(
         "9111 5.2.1",
         "Malformed and unknown directives have no defined meaning.",
-        "A malformed duration has its strictest value; unknown directives are ignored.",
+        "A malformed `max-age` or `max-stale` counts as 0; a malformed `min-fresh` has no effect. \
+         Unknown directives are ignored.",
         "directives::stale_windows_and_request_spans",
     ),
     rule(

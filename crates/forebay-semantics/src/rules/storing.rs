@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 9.3.2",
         "A HEAD may be answered from a stored response to GET.",
-        "It is, with the length of the omitted body.",
+        "A stored response to GET answers it, with the length of the omitted body.",
         "scenario m01-head-from-a-stored-get",
     ),
     rule(
@@ -39,7 +39,8 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4",
         "One request to the origin may answer several waiting requests.",
-        "It does if the response may be shared with them; each request is checked separately.",
+        "Waiting requests share the response if it may be shared with them; each request is checked \
+         separately.",
         "scenario c01-one-slow-origin-500-clients",
     ),
     rule(
@@ -215,7 +216,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "10008 2.7",
         "The response to a QUERY may be stored for requests with the same content and metadata.",
-        "It is if a site has `cache_methods = [\"QUERY\"]`. The key has the SHA-256 of the body, \
+        "It is stored if a site has `cache_methods = [\"QUERY\"]`. The key has the SHA-256 of the body, \
          `Content-Type`, `Content-Encoding` and `Content-Language`. The entry is never validated.",
         "scenario m08-query-by-its-body",
     )

@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9213 2.1",
         "Parameters are ignored.",
-        "They are, as are unknown members.",
+        "Parameters and unknown members are ignored.",
         "policy::parameters_and_unknown_members_are_ignored_and_the_last_duplicate_applies",
     ),
     rule(

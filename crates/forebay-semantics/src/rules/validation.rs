@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.2",
         "Without `Last-Modified`, `Date` is compared.",
-        "It is.",
+        "`If-Modified-Since` is compared with `Last-Modified`, or else with `Date`.",
         "validate::if_modified_since_applies_only_without_if_none_match",
     ),
     rule(
@@ -162,7 +162,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.5",
         "A 200 to a HEAD with the same validators and length updates the stored response.",
-        "It does. A HEAD is sent if the stored response has no validator, otherwise a conditional \
+        "The fields of the stored response are updated. A HEAD is sent if the stored response has no validator, otherwise a conditional \
          GET.",
         "freshen::a_head_response_updates_or_invalidates_the_stored_response",
     )
@@ -170,7 +170,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 4.3.5",
         "A 200 to a HEAD that differs makes the stored response stale.",
-        "It does, with all variants.",
+        "The stored response and all its variants become stale.",
         "freshen::a_head_response_updates_or_invalidates_the_stored_response",
     ),
 ];

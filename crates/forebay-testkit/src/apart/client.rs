@@ -1,9 +1,10 @@
 //! One client's request, and whether the reply is for it.
 
 use anyhow::ensure;
+use fastrand::Rng;
 
 use super::pages::MODIFIED;
-use super::{CODING, Dice, FIELDS, RECORD, check_record};
+use super::{CODING, FIELDS, RECORD, check_record, one_of};
 use crate::client::{Reply, Request};
 
 /// `Cache-Control` of requests; most have none.
@@ -38,27 +39,27 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(page: &str, dice: &mut Dice) -> Self {
+    pub(super) fn new(page: &str, random: &mut Rng) -> Self {
         let mut own = ['0'; FIELDS.len()];
-        let mut request = Request::new(dice.one_of(&["GET", "GET", "GET", "GET", "HEAD"]), page);
+        let mut request = Request::new(one_of(&["GET", "GET", "GET", "GET", "HEAD"], random), page);
         for (place, (name, _, values)) in FIELDS.iter().enumerate() {
             let is_rare = place > CODING;
-            let chosen = dice.index(values.len() + if is_rare { 6 } else { 1 });
+            let chosen = random.usize(..values.len() + if is_rare { 6 } else { 1 });
             if let Some((value, letter)) = values.get(chosen) {
                 own[place] = *letter;
                 request = request.field(name, *value);
             }
         }
-        let demand = dice.one_of(&DEMANDS);
+        let demand = one_of(&DEMANDS, random);
         if !demand.is_empty() {
             request = request.field("Cache-Control", demand);
         }
-        request = match dice.below(10) {
+        request = match random.u8(..10) {
             0 => request.field("If-None-Match", "W/\"x\""),
             1 => request.field("If-None-Match", "\"x\""),
             2 => request.field("If-Modified-Since", MODIFIED),
-            3 => request.field("Range", dice.one_of(&RANGES)).field("If-Range", "\"x\""),
-            4..=6 => request.field("Range", dice.one_of(&RANGES)),
+            3 => request.field("Range", one_of(&RANGES, random)).field("If-Range", "\"x\""),
+            4..=6 => request.field("Range", one_of(&RANGES, random)),
             _ => request,
         };
         Self { own, request, only_stored: demand == "only-if-cached" }

@@ -1,9 +1,11 @@
-//! How the pages behave.
+//! Behaviour of the pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{AUTHORIZATION, CODING, Dice, FIELDS, RECORD, letter, record};
+use fastrand::Rng;
+
+use super::{AUTHORIZATION, CODING, FIELDS, RECORD, letter, one_of, record};
 use crate::origin::{Answer, Received};
 
 /// Number of pages that have a version.
@@ -51,7 +53,7 @@ impl Versions {
     }
 }
 
-/// How a page behaves in one of its versions.
+/// Behaviour of a page in one of its versions.
 struct Page {
     /// Fields that `Vary` names.
     varies: [bool; FIELDS.len()],
@@ -71,31 +73,23 @@ struct Page {
 impl Page {
     fn new(seed: u64, page: u64, version: u64) -> Self {
         // What a server does for all versions of a page, and what changes with them.
-        let mut always = Dice(seed ^ page.wrapping_mul(0x1234_5678_9abc_def1));
-        let (tag, is_dated) =
-            (always.one_of(&[None, Some("W/\"x\""), Some("\"x\"")]), always.below(3) == 0);
-        let (codes, takes_ranges) = (always.below(2) == 0, always.below(2) == 0);
-        let answers_conditions = always.below(4) != 0;
-        let repeats_vary = always.below(4) != 0;
-        let records = always.one_of(&[8, 64]);
-        let mut now = Dice(always.next() ^ version.wrapping_mul(0x0fed_cba9_8765_4321));
-        let mut varies = [(); FIELDS.len()].map(|()| now.below(3) == 0);
+        let mut always = Rng::with_seed(seed ^ page.wrapping_mul(0x1234_5678_9abc_def1));
+        let mut now = Rng::with_seed(always.u64(..) ^ version.wrapping_mul(0x0fed_cba9_8765_4321));
+        let mut varies = [(); FIELDS.len()].map(|()| now.u8(..3) == 0);
         // Nothing is stored for a request with credentials, so this is rarely of interest.
-        varies[AUTHORIZATION] &= now.below(2) == 0;
-        let control = now.one_of(&CONTROLS);
-        let (fails, is_slow) = (now.below(12) == 0, now.below(4) == 0);
+        varies[AUTHORIZATION] &= now.bool();
         Self {
             varies,
-            control,
-            tag,
-            is_dated,
-            codes,
-            takes_ranges,
-            answers_conditions,
-            repeats_vary,
-            fails,
-            is_slow,
-            records,
+            control: one_of(&CONTROLS, &mut now),
+            tag: one_of(&[None, Some("W/\"x\""), Some("\"x\"")], &mut always),
+            is_dated: always.u8(..3) == 0,
+            codes: always.bool(),
+            takes_ranges: always.bool(),
+            answers_conditions: always.u8(..4) != 0,
+            repeats_vary: always.u8(..4) != 0,
+            fails: now.u8(..12) == 0,
+            is_slow: now.u8(..4) == 0,
+            records: one_of(&[8, 64], &mut always),
         }
     }
 

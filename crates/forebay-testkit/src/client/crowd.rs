@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
 use super::{Client, Reply, Request};
 
@@ -22,28 +21,32 @@ pub async fn crowd(
     address: SocketAddr,
     request: impl Fn(usize) -> Request,
 ) -> anyhow::Result<Vec<Reply>> {
-    let start = Arc::new(Barrier::new(count));
-    let mut asking = JoinSet::new();
-    for number in 0..count {
-        let client = Client::connect(address).await?;
-        asking.spawn(ask_at(start.clone(), client, number, request(number)));
-    }
-    let mut replies: Vec<Option<Reply>> = (0..count).map(|_| None).collect();
-    while let Some(asked) = asking.join_next().await {
-        let (number, reply) = asked.context("a client of the crowd panicked")?;
-        replies[number] = Some(reply.with_context(|| format!("client {number} of {count}"))?);
-    }
-    Ok(replies.into_iter().flatten().collect())
+    crowd_of(&vec![address; count], request).await
 }
 
-async fn ask_at(
-    start: Arc<Barrier>,
-    mut client: Client,
-    number: usize,
-    request: Request,
-) -> (usize, anyhow::Result<Reply>) {
-    start.wait().await;
-    (number, client.ask(&request).await)
+/// Opens a connection to each address, sends all requests at once, and reads all responses.
+///
+/// # Errors
+/// If a connection fails, or a client gets no response.
+pub async fn crowd_of(
+    addresses: &[SocketAddr],
+    request: impl Fn(usize) -> Request,
+) -> anyhow::Result<Vec<Reply>> {
+    let start = Arc::new(Barrier::new(addresses.len()));
+    let mut asking = Vec::new();
+    for (number, address) in addresses.iter().enumerate() {
+        let mut client = Client::connect(*address).await?;
+        let (start, request) = (start.clone(), request(number));
+        asking.push(tokio::spawn(async move {
+            start.wait().await;
+            client.ask(&request).await
+        }));
+    }
+    let mut replies = Vec::new();
+    for (number, asked) in asking.into_iter().enumerate() {
+        replies.push(asked.await?.with_context(|| format!("client {number}"))?);
+    }
+    Ok(replies)
 }
 
 /// Distribution of durations.
@@ -56,11 +59,6 @@ impl Timings {
         let mut sorted: Vec<Duration> = durations.into_iter().collect();
         sorted.sort_unstable();
         Self(sorted)
-    }
-
-    /// Distribution of the times from request to response head.
-    pub fn of_heads(replies: &[Reply]) -> Self {
-        Self::new(replies.iter().map(|reply| reply.head_after))
     }
 
     /// Distribution of the times from request to the end of the body, of bodies that ended.

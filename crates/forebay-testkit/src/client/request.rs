@@ -60,12 +60,6 @@ impl Request {
         self.method == "HEAD"
     }
 
-    /// Changes the value of every field.
-    pub(crate) fn map_values(mut self, change: impl Fn(&str) -> String) -> Self {
-        self.fields.map_values(change);
-        self
-    }
-
     /// Bytes of the request as sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();

@@ -1,16 +1,14 @@
 //! Transfer of one direction of a connection.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Direction, Faults, Flow, Shared, Way};
 
@@ -21,9 +19,6 @@ const CHUNK: usize = 16 << 10;
 /// up as on a slow network.
 const CHUNKS_MAX: usize = 256;
 
-/// Number of parts per second that a limited rate is divided into.
-const SHARES: u64 = 50;
-
 pub(super) struct Pump<'a> {
     direction: Direction,
     from: Arc<TcpStream>,
@@ -33,7 +28,7 @@ pub(super) struct Pump<'a> {
 
 struct Chunk {
     due: Instant,
-    bytes: VecDeque<u8>,
+    bytes: Vec<u8>,
 }
 
 impl<'a> Pump<'a> {
@@ -64,7 +59,7 @@ impl<'a> Pump<'a> {
         // A read error counts as the end; bytes read before it are delivered.
         while let Ok(length @ 1..) = read(&self.from, &mut buffer).await {
             let latency = self.way(&self.shared.faults.borrow()).latency;
-            let bytes = buffer[..length].iter().copied().collect();
+            let bytes = buffer[..length].to_vec();
             let chunk = Chunk { due: Instant::now() + latency, bytes };
             if chunks.send(chunk).await.is_err() {
                 return;
@@ -76,7 +71,7 @@ impl<'a> Pump<'a> {
         let mut faults = self.shared.faults.subscribe();
         while let Some(chunk) = chunks.recv().await {
             sleep_until(chunk.due).await;
-            if !self.pass(chunk.bytes, &mut faults).await {
+            if !self.pass(&chunk.bytes, &mut faults).await {
                 // Bytes behind a gap are read and dropped.
                 while chunks.recv().await.is_some() {}
                 return;
@@ -85,32 +80,17 @@ impl<'a> Pump<'a> {
         let _ = SockRef::from(&*self.to).shutdown(Shutdown::Write);
     }
 
-    /// Writes bytes as the faults allow; `false` if some were lost.
-    async fn pass(&self, mut bytes: VecDeque<u8>, faults: &mut watch::Receiver<Faults>) -> bool {
-        while !bytes.is_empty() {
-            let way = self.way(&faults.borrow_and_update());
-            match way.flow {
-                Flow::Open => {}
-                Flow::BlackHole => return false,
-                Flow::Frozen => {
-                    if faults.changed().await.is_err() {
-                        return false;
-                    }
-                    continue;
-                }
-            }
-            let share = way.bytes_per_second.map_or(u64::MAX, |rate| (rate / SHARES).max(1));
-            let length = bytes.len().min(usize::try_from(share).unwrap_or(usize::MAX));
-            let part: Vec<u8> = bytes.drain(..length).collect();
-            if write_all(&self.to, &part).await.is_err() {
-                return false;
-            }
-            self.shared.passed[self.direction as usize].fetch_add(length as u64, Ordering::SeqCst);
-            if let Some(rate) = way.bytes_per_second {
-                sleep(Duration::from_secs_f64(length as f64 / rate as f64)).await;
-            }
+    /// Writes bytes as the faults allow; `false` if they were lost.
+    async fn pass(&self, bytes: &[u8], faults: &mut watch::Receiver<Faults>) -> bool {
+        let way = |faults: &Faults| self.way(faults).flow;
+        let thawed = faults.wait_for(|faults| way(faults) != Flow::Frozen).await;
+        if thawed.is_ok_and(|faults| way(&faults) == Flow::BlackHole) {
+            return false;
         }
-        true
+        let written = write_all(&self.to, bytes).await.is_ok();
+        let length = bytes.len() as u64;
+        self.shared.passed[self.direction as usize].fetch_add(length, Ordering::SeqCst);
+        written
     }
 }
 

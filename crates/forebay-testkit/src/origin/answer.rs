@@ -248,20 +248,7 @@ impl Message {
     }
 }
 
-/// Reason phrase of common statuses; others have none (RFC 9112, section 4).
+/// Reason phrase of registered statuses; others have none (RFC 9112, section 4).
 pub(super) fn reason(status: u16) -> &'static str {
-    match status {
-        100 => "Continue",
-        103 => "Early Hints",
-        200 => "OK",
-        204 => "No Content",
-        206 => "Partial Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        304 => "Not Modified",
-        404 => "Not Found",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        _ => "",
-    }
+    http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or_default()
 }

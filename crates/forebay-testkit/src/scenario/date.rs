@@ -2,15 +2,18 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::Context as _;
+
 /// Replaces every `${…}`. The error names one that is invalid.
-pub(super) fn expand(value: &str, unix_seconds: i64) -> Result<String, String> {
+pub(super) fn expand(value: &str, unix_seconds: i64) -> anyhow::Result<String> {
     let mut out = String::new();
     let mut rest = value;
     while let Some((before, after)) = rest.split_once("${") {
         let (name, after) =
-            after.split_once('}').ok_or_else(|| format!("no `}}` after `${{{after}`"))?;
+            after.split_once('}').with_context(|| format!("no `}}` after `${{{after}`"))?;
         out.push_str(before);
-        out.push_str(&http_date(unix_seconds.saturating_add(offset(name)?)));
+        let offset = offset(name).with_context(|| format!("`${{{name}}}` is no time"))?;
+        out.push_str(&http_date(unix_seconds.saturating_add(offset)));
         rest = after;
     }
     out.push_str(rest);
@@ -33,17 +36,16 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     number.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
-fn offset(name: &str) -> Result<i64, String> {
-    let unknown = || format!("`${{{name}}}` is none of ${{now}}, ${{now+TIME}}, ${{now-TIME}}");
-    let shift = name.strip_prefix("now").ok_or_else(unknown)?;
+/// Seconds in `now`, `now+TIME` or `now-TIME`.
+fn offset(name: &str) -> Option<i64> {
+    let shift = name.strip_prefix("now")?;
     let (sign, time) = match shift.split_at_checked(1) {
-        None => return Ok(0),
+        None => return Some(0),
         Some(("+", time)) => (1, time),
         Some(("-", time)) => (-1, time),
-        Some(_) => return Err(unknown()),
+        Some(_) => return None,
     };
-    let seconds = duration(time).ok_or_else(unknown)?.as_secs();
-    i64::try_from(seconds).map(|seconds| sign * seconds).map_err(|_| unknown())
+    Some(sign * i64::try_from(duration(time)?.as_secs()).ok()?)
 }
 
 fn http_date(unix_seconds: i64) -> String {
@@ -51,32 +53,4 @@ fn http_date(unix_seconds: i64) -> String {
     const YEAR_9999: u64 = 253_402_300_799;
     let seconds = u64::try_from(unix_seconds).unwrap_or(0).min(YEAR_9999);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_relative_to_the_clock() {
-        let expand = |value| expand(value, 784_111_777);
-        assert_eq!(expand("max-age=60").unwrap(), "max-age=60");
-        assert_eq!(expand("${now}").unwrap(), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(expand("<${now-37s}>").unwrap(), "<Sun, 06 Nov 1994 08:49:00 GMT>");
-        assert_eq!(expand("${now+1h}").unwrap(), "Sun, 06 Nov 1994 09:49:37 GMT");
-        for bad in ["${now", "${then}", "${now*2s}", "${now+2}", "${now+9999999999999999999d}"] {
-            assert!(expand(bad).is_err(), "{bad}");
-        }
-        assert_eq!(super::expand("${now}", i64::MIN).unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert!(super::expand("${now+1d}", i64::MAX).unwrap().contains("9999"));
-    }
-
-    #[test]
-    fn durations_need_a_known_unit() {
-        assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
-        assert_eq!(duration("2d"), Some(Duration::from_secs(172_800)));
-        for bad in ["", "5", "s", "1y", "1.5s", "-1s", "99999999999999999999s"] {
-            assert_eq!(duration(bad), None, "{bad}");
-        }
-    }
 }

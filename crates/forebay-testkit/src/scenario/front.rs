@@ -44,8 +44,6 @@ type MetricsText = Box<dyn Fn() -> String + Send + Sync>;
 pub struct Running {
     /// Address that it serves clients on.
     pub address: SocketAddr,
-    /// Address of its admin listener, whose `/metrics` is read for counters.
-    pub admin: Option<SocketAddr>,
     /// Clock of the forebay, if it can be stepped.
     pub clock: Option<Arc<SteppedClock>>,
     metrics: Option<MetricsText>,
@@ -55,13 +53,7 @@ pub struct Running {
 impl Running {
     /// Forebay that serves at `address` until `guard` is dropped.
     pub fn new(address: SocketAddr, guard: impl Any + Send + Sync) -> Self {
-        Self { address, admin: None, clock: None, metrics: None, guard: Box::new(guard) }
-    }
-
-    /// Sets the address of the admin listener.
-    pub fn with_admin(mut self, admin: SocketAddr) -> Self {
-        self.admin = Some(admin);
-        self
+        Self { address, clock: None, metrics: None, guard: Box::new(guard) }
     }
 
     /// Sets a clock that scenarios may step.
@@ -70,7 +62,7 @@ impl Running {
         self
     }
 
-    /// Sets the source of metrics of a front end in this process, without an admin listener.
+    /// Sets the source of metrics.
     pub fn with_metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Box::new(text));
         self
@@ -85,7 +77,6 @@ impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
             .field("address", &self.address)
-            .field("admin", &self.admin)
             .field("clock", &self.clock)
             .field("guard", &self.guard)
             .finish_non_exhaustive()

@@ -3,54 +3,39 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail, ensure};
+use bstr::ByteVec as _;
+
 use super::date;
-use super::failure::Fault;
+
+/// Maximum size of a patterned body in bytes.
+const BODY_SIZE_MAX: usize = 64 << 20;
 
 /// Rest of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct Line {
     pub(super) number: usize,
-    rest: &'a str,
+    pub(super) rest: &'static str,
 }
 
 /// Non-empty lines, without comments.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    let numbered = text.lines().enumerate();
-    let lines = numbered.map(|(index, line)| Line { number: index + 1, rest: bare(line) });
+pub(super) fn lines(text: &'static str) -> impl Iterator<Item = Line> {
+    let lines = text.lines().zip(1..).map(|(line, number)| Line { number, rest: bare(line) });
     lines.filter(|line| !line.rest.is_empty())
 }
 
-impl<'a> Line<'a> {
-    /// Unread rest of the line.
-    pub(super) fn rest(&self) -> &'a str {
-        self.rest
-    }
-
+impl Line {
     /// Line as a field: a token as the name, directly followed by a colon and the value.
-    pub(super) fn as_field(&self) -> Option<(&'a str, &'a str)> {
+    pub(super) fn as_field(&self) -> Option<(&'static str, &'static str)> {
         let (name, value) = self.rest.split_once(':')?;
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         (!name.is_empty() && name.chars().all(is_token)).then(|| (name, value.trim()))
     }
 
-    /// Copy of the line with only `rest` left.
-    pub(super) fn skip_to(&self, rest: &'a str) -> Self {
-        Self { number: self.number, rest: rest.trim_start() }
-    }
-
-    /// Copy of the line without the suffix `part`; `None` if it has no such suffix.
-    pub(super) fn without_end(&self, part: &str) -> Option<Self> {
-        let rest = self.rest.strip_suffix(part)?.trim_end();
-        Some(Self { number: self.number, rest })
-    }
-
-    /// Takes the next word; `what` describes it in the fault of a line that has ended.
-    pub(super) fn word(&mut self, what: &str) -> Result<&'a str, Fault> {
-        let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        if word.is_empty() {
-            return Err(self.fault(format!("expected {what}, came the end of the line")));
-        }
+    /// Takes the next word; `what` describes it in the error of a line that has ended.
+    pub(super) fn word(&mut self, what: &str) -> anyhow::Result<&'static str> {
+        let (word, rest) = self.rest.split_once(char::is_whitespace).unwrap_or((self.rest, ""));
+        ensure!(!word.is_empty(), "expected {what}, came the end of the line");
         self.rest = rest.trim_start();
         Ok(word)
     }
@@ -66,48 +51,63 @@ impl<'a> Line<'a> {
     }
 
     /// Takes the next word, which must equal `word`.
-    pub(super) fn keyword(&mut self, word: &str) -> Result<(), Fault> {
-        match self.word(&format!("`{word}`"))? {
-            next if next == word => Ok(()),
-            next => Err(self.fault(format!("expected `{word}`, came `{next}`"))),
-        }
+    pub(super) fn keyword(&mut self, word: &str) -> anyhow::Result<()> {
+        let next = self.word(&format!("`{word}`"))?;
+        ensure!(next == word, "expected `{word}`, came `{next}`");
+        Ok(())
     }
 
     /// Takes a number.
-    pub(super) fn number<N: FromStr>(&mut self, what: &str) -> Result<N, Fault> {
+    pub(super) fn number<N: FromStr>(&mut self, what: &str) -> anyhow::Result<N> {
         let word = self.word(what)?;
-        word.parse().map_err(|_| self.fault(format!("expected {what}, came `{word}`")))
+        word.parse().ok().with_context(|| format!("expected {what}, came `{word}`"))
     }
 
     /// Takes a time with its unit.
-    pub(super) fn duration(&mut self) -> Result<Duration, Fault> {
+    pub(super) fn duration(&mut self) -> anyhow::Result<Duration> {
         let word = self.word("a time such as 250ms or 2s")?;
-        let unknown = || self.fault(format!("expected a time such as 250ms or 2s, came `{word}`"));
-        date::duration(word).ok_or_else(unknown)
+        let time = date::duration(word);
+        time.with_context(|| format!("expected a time such as 250ms or 2s, came `{word}`"))
+    }
+
+    /// Takes bytes between double quotes.
+    pub(super) fn quoted(&mut self) -> anyhow::Result<Vec<u8>> {
+        let Some(inner) = self.rest.strip_prefix('"') else {
+            bail!("expected quoted text, came `{}`", self.rest);
+        };
+        let end = closing_quote(inner).with_context(|| format!("no quote ends `\"{inner}`"))?;
+        self.rest = inner[end + 1..].trim_start();
+        // A quote within the text is escaped, which bstr does not know.
+        Ok(Vec::unescape_bytes(inner[..end].replace("\\\"", "\"")))
     }
 
     /// Takes text between double quotes.
-    pub(super) fn quoted(&mut self) -> Result<Vec<u8>, Fault> {
-        let not_quoted = || self.fault(format!("expected quoted text, came `{}`", self.rest));
-        let inner = self.rest.strip_prefix('"').ok_or_else(not_quoted)?;
-        let end = closing_quote(inner)
-            .ok_or_else(|| self.fault(format!("no closing quote after `\"{inner}`")))?;
-        let bytes = unescape(&inner[..end]).map_err(|what| self.fault(what))?;
-        self.rest = inner[end + 1..].trim_start();
-        Ok(bytes)
+    pub(super) fn text(&mut self) -> anyhow::Result<String> {
+        String::from_utf8(self.quoted()?).context("expected UTF-8")
+    }
+
+    /// Takes the rest of the line, quoted or not.
+    pub(super) fn value(&mut self) -> anyhow::Result<String> {
+        if self.rest.starts_with('"') {
+            return self.text();
+        }
+        ensure!(!self.rest.is_empty(), "expected a value, came the end of the line");
+        Ok(std::mem::take(&mut self.rest).to_owned())
+    }
+
+    /// Takes the size of a body, and makes it: reproducible, and without a period that is a power
+    /// of two.
+    pub(super) fn pattern(&mut self) -> anyhow::Result<Vec<u8>> {
+        const PERIOD: u8 = 251;
+        let size: usize = self.number("a number of bytes")?;
+        ensure!(size <= BODY_SIZE_MAX, "expected at most {BODY_SIZE_MAX} bytes, came {size}");
+        Ok((0..PERIOD).cycle().take(size).collect())
     }
 
     /// Fails unless the line is at its end.
-    pub(super) fn end(&self) -> Result<(), Fault> {
-        if self.rest.is_empty() {
-            return Ok(());
-        }
-        Err(self.fault(format!("unexpected `{}` at the end of the line", self.rest)))
-    }
-
-    /// Fault at this line.
-    pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
-        Fault::new(self.number, what)
+    pub(super) fn end(&self) -> anyhow::Result<()> {
+        ensure!(self.rest.is_empty(), "unexpected `{}` at the end of the line", self.rest);
+        Ok(())
     }
 }
 
@@ -138,78 +138,4 @@ fn closing_quote(inner: &str) -> Option<usize> {
         }
     }
     None
-}
-
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        out.push(match bytes.next() {
-            Some(b'r') => b'\r',
-            Some(b'n') => b'\n',
-            Some(b't') => b'\t',
-            Some(b'0') => 0,
-            Some(quote @ (b'"' | b'\\')) => quote,
-            Some(b'x') => hex_pair(bytes.next(), bytes.next())
-                .ok_or_else(|| "`\\x` needs two hexadecimal digits".to_owned())?,
-            other => {
-                let shown = other.map_or_else(String::new, |other| (other as char).to_string());
-                return Err(format!("`\\{shown}` is none of \\r \\n \\t \\0 \\\\ \\\" \\xNN"));
-            }
-        });
-    }
-    Ok(out)
-}
-
-fn hex_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
-    let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn only(text: &str) -> Line<'_> {
-        lines(text).next().unwrap()
-    }
-
-    #[test]
-    fn comments_end_a_line_but_not_within_quotes() {
-        let text = "# title\n\n  send GET /a#b  # why\nbody \"a # \\\" # b\" # c\n";
-        let rests: Vec<_> = lines(text).map(|line| (line.number, line.rest())).collect();
-        assert_eq!(rests, [(3, "send GET /a#b"), (4, "body \"a # \\\" # b\"")]);
-    }
-
-    #[test]
-    fn quoted_text_knows_its_escapes() {
-        let mut line = only(r#""a\r\n\"\\\x00\xfF" next"#);
-        assert_eq!(line.quoted().unwrap(), b"a\r\n\"\\\0\xff");
-        assert_eq!(line.rest(), "next");
-        for bad in [r#""open"#, r#""\q""#, r#""\x4""#, "bare"] {
-            assert!(only(bad).quoted().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn fields_are_told_from_steps() {
-        assert_eq!(only("ETag: \"a:b\"").as_field(), Some(("ETag", "\"a:b\"")));
-        assert_eq!(only("X-Empty:").as_field(), Some(("X-Empty", "")));
-        assert_eq!(only("send GET http://a/").as_field(), None);
-        assert_eq!(only(": x").as_field(), None);
-    }
-
-    #[test]
-    fn words_and_numbers_name_what_is_missing() {
-        let mut line = only("repeat x");
-        assert!(line.take("repeat"));
-        let fault = line.number::<u64>("a count").unwrap_err();
-        assert_eq!(fault, Fault::new(1, "expected a count, came `x`"));
-        let fault = line.word("a name").unwrap_err();
-        assert_eq!(fault.what, "expected a name, came the end of the line");
-    }
 }

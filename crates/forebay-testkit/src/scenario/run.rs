@@ -1,27 +1,30 @@
 //! Runs a script: starts all servers, runs the clients at the same time, then checks the counters.
 
-mod after;
-mod client;
-mod origin;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context as _, ensure};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use super::Fault;
 use super::date;
-use super::failure::Fault;
 use super::front::{Front, Running};
-use super::script::{ClientBlock, FrontBlock, Script};
+use super::gates::Gates;
+use super::line::Line;
+use super::origin::{Exchange, Play};
+use super::parse::{ClientBlock, FrontBlock, Script};
+use super::{client, counter};
 use crate::clock::SteppedClock;
-use crate::gate::Gate;
 use crate::origin::Origin;
-use origin::Play;
 
 /// Maximum duration of one step, such as one response or one barrier.
-const STEP_WAIT: Duration = Duration::from_secs(10);
+pub(super) const STEP_WAIT: Duration = Duration::from_secs(10);
+
+/// Maximum wait for all counters: a server may count a response after its client has read it.
+const COUNTER_WAIT: Duration = Duration::from_secs(2);
 
 /// Maximum duration of a front end's start; the real binary may be cold.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -33,8 +36,8 @@ const START_WAIT: Duration = Duration::from_secs(30);
 pub(super) async fn run<F: Front>(script: Script, front: &F) -> Result<(), Vec<Fault>> {
     let Script { origins, fronts, clients, after, gates } = script;
     let mut world = World { gates, ..World::default() };
-    for block in origins {
-        world.start_origin(block).await.map_err(|fault| vec![fault])?;
+    for (name, exchanges) in origins {
+        world.start_origin(name, exchanges).await.map_err(|fault| vec![fault])?;
     }
     for block in &fronts {
         world.start_front(block, front).await.map_err(|fault| vec![fault])?;
@@ -45,7 +48,15 @@ pub(super) async fn run<F: Front>(script: Script, front: &F) -> Result<(), Vec<F
     faults.extend(of_clients);
     if faults.is_empty() {
         faults.extend(world.plays.iter().filter_map(|play| play.unplayed()));
-        faults.extend(after::check(&after, &world).await);
+        let give_up = Instant::now() + COUNTER_WAIT;
+        for mut line in after {
+            let outcome = match line.keyword("expect") {
+                Ok(()) => counter::settle(line, &world, give_up).await,
+                error => error,
+            };
+            let fault = |error: anyhow::Error| Fault::new(line.number, format!("{error:#}"));
+            faults.extend(outcome.err().map(fault));
+        }
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
@@ -72,47 +83,57 @@ async fn run_clients(blocks: Vec<ClientBlock>, world: &Arc<World>) -> Option<Fau
 
 /// Running servers of a scenario.
 #[derive(Default)]
-struct World {
-    origins: BTreeMap<String, Origin>,
-    fronts: BTreeMap<String, Running>,
+pub(super) struct World {
+    pub(super) origins: BTreeMap<&'static str, Origin>,
+    pub(super) fronts: BTreeMap<&'static str, Running>,
     plays: Vec<Arc<Play>>,
-    gates: BTreeMap<String, Gate>,
-    now: Arc<Now>,
+    pub(super) gates: Gates,
+    pub(super) now: Arc<Now>,
 }
 
 impl World {
-    async fn start_origin(&mut self, block: super::script::OriginBlock) -> Result<(), Fault> {
-        let play = Arc::new(Play::new(block.name.clone(), block.exchanges, self.now.clone()));
+    async fn start_origin(
+        &mut self,
+        name: &'static str,
+        exchanges: Vec<Exchange>,
+    ) -> Result<(), Fault> {
+        let play = Arc::new(Play::new(name, exchanges, self.now.clone()));
         self.plays.push(play.clone());
         let origin = Origin::start(move |received| play.answer(received)).await;
         let origin = origin.map_err(|e| Fault::new(0, format!("cannot start an origin: {e}")))?;
-        self.origins.insert(block.name, origin);
+        self.origins.insert(name, origin);
         Ok(())
     }
 
     async fn start_front<F: Front>(&mut self, block: &FrontBlock, front: &F) -> Result<(), Fault> {
-        let fault = |what: String| Fault::new(block.line, format!("{}: {what}", block.name));
-        let target = self.address(&block.target).map_err(&fault)?;
-        let start = tokio::time::timeout(START_WAIT, front.start(target, &block.settings));
-        let running = start
-            .await
-            .map_err(|_| fault(format!("did not start within {START_WAIT:?}")))?
-            .map_err(|error| fault(format!("did not start: {error:#}")))?;
+        let starting = async {
+            let target = self.address(block.target)?;
+            let start = tokio::time::timeout(START_WAIT, front.start(target, &block.settings));
+            start.await.context("too slow")?
+        };
+        let fault = |e| Fault::new(block.line, format!("{}: did not start: {e:#}", block.name));
+        let running = starting.await.map_err(fault)?;
         if let Some(clock) = &running.clock {
             self.now.clock.get_or_init(|| clock.clone());
         }
-        self.fronts.insert(block.name.clone(), running);
+        self.fronts.insert(block.name, running);
         Ok(())
     }
 
-    fn address(&self, name: &str) -> Result<SocketAddr, String> {
+    pub(super) fn address(&self, name: &str) -> anyhow::Result<SocketAddr> {
         let origin = self.origins.get(name).map(Origin::address);
         let address = origin.or_else(|| self.fronts.get(name).map(|front| front.address));
-        address.ok_or_else(|| format!("`{name}` does not run"))
+        address.with_context(|| format!("no origin or forebay above is called `{name}`"))
+    }
+
+    /// Takes the name of an origin.
+    pub(super) fn origin(&self, words: &mut Line) -> anyhow::Result<&Origin> {
+        let name = words.word("an origin")?;
+        self.origins.get(name).with_context(|| format!("no origin is called `{name}`"))
     }
 
     /// Steps every clock once, also one that several front ends share.
-    fn advance(&self, by: Duration) -> Result<(), String> {
+    pub(super) fn advance(&self, by: Duration) -> anyhow::Result<()> {
         let mut stepped: Vec<&Arc<SteppedClock>> = Vec::new();
         for clock in self.fronts.values().filter_map(|front| front.clock.as_ref()) {
             if !stepped.iter().any(|seen| Arc::ptr_eq(seen, clock)) {
@@ -120,45 +141,21 @@ impl World {
                 stepped.push(clock);
             }
         }
-        if stepped.is_empty() {
-            return Err("no front end of this scenario has a clock that can be stepped".to_owned());
-        }
+        ensure!(!stepped.is_empty(), "no front end of this scenario has a clock to step");
         Ok(())
-    }
-
-    /// Closed barriers, for the message of a wait that timed out.
-    fn shut_gates(&self) -> String {
-        let shut = self.gates.iter().filter(|(_, gate)| !gate.is_open());
-        let shown: Vec<String> = shut
-            .map(|(name, gate)| {
-                let (arrived, needed) = gate.arrivals();
-                format!("{name} has {arrived} of {needed} signals")
-            })
-            .collect();
-        if shown.is_empty() {
-            return "no barrier is shut".to_owned();
-        }
-        format!("shut barriers: {}", shown.join(", "))
     }
 }
 
 /// Time of `${now}`: the first stepped clock, or the real one.
-#[derive(Default)]
-struct Now {
+#[derive(Debug, Default)]
+pub(super) struct Now {
     clock: OnceLock<Arc<SteppedClock>>,
 }
 
 impl Now {
-    fn expand(&self, value: &str) -> String {
-        // The parser has checked the value, so expanding cannot fail.
-        date::expand(value, self.unix_seconds()).unwrap_or_else(|_| value.to_owned())
-    }
-
-    fn unix_seconds(&self) -> i64 {
-        if let Some(clock) = self.clock.get() {
-            return clock.unix_seconds();
-        }
+    pub(super) fn expand(&self, value: &str) -> anyhow::Result<String> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        let real = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        date::expand(value, self.clock.get().map_or(real, |clock| clock.unix_seconds()))
     }
 }

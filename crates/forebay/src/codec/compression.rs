@@ -13,22 +13,22 @@ pub(super) const ZSTD_LEVEL: i32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// No compression.
+    /// No compression of encoded values.
     #[default]
     None,
-    /// gzip: readable by every other tool.
+    /// gzip compression: readable by every other tool.
     #[cfg(feature = "compression-gzip")]
     Gzip,
-    /// lz4: the fastest, with the largest results.
+    /// lz4 compression: the fastest, with the largest results.
     #[cfg(feature = "compression-lz4")]
     Lz4,
-    /// zstd: smaller than gzip, and several times as fast.
+    /// zstd compression: smaller results than gzip, and several times as fast.
     #[cfg(feature = "compression-zstd")]
     Zstd,
-    /// brotli: the smallest for text, and the slowest to compress.
+    /// brotli compression: the smallest results for text, and the slowest to compress.
     #[cfg(feature = "compression-brotli")]
     Brotli,
-    /// snappy: nearly as fast as lz4, and common around Hadoop and Kafka.
+    /// snappy compression: nearly as fast as lz4, and common around Hadoop and Kafka.
     #[cfg(feature = "compression-snappy")]
     Snappy,
 }

@@ -70,19 +70,19 @@ impl Dictionary {
         if bytes.len() > BYTES_MAX {
             return Err(CodecError::Size);
         }
-        let id = get_dict_id_from_dict(&bytes).ok_or(CodecError::Unknown)?.get();
+        let id = get_dict_id_from_dict(&bytes).ok_or(CodecError::NotADictionary)?.get();
         let encoder = EncoderDictionary::try_copy(&bytes, ZSTD_LEVEL)?;
         let decoder = DecoderDictionary::try_copy(&bytes)?;
         Ok(Self(Arc::new(Inner { id, bytes, encoder, decoder })))
     }
 
-    /// Returns the bytes to store for [`from_bytes`](Self::from_bytes).
+    /// Returns the bytes of the dictionary, to store for [`from_bytes`](Self::from_bytes).
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
 
-    /// Returns the id, which precedes all values that are compressed with the dictionary. It
+    /// Returns the id of the dictionary, which every value that is compressed with it names. It
     /// depends on the sample, so two dictionaries seldom have the same id.
     #[must_use]
     pub fn id(&self) -> u32 {

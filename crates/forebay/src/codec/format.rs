@@ -12,23 +12,23 @@ pub(super) const POSTCARD: u8 = 3;
 
 /// A serialization format for values of type `V`. Implemented by the formats of this library only.
 pub trait Format<V> {
-    /// Id of the format in the header of an encoded value.
+    /// Id of the format, in the header of every encoded value.
     const ID: u8;
 
-    /// Appends a value to `out`.
+    /// Appends the encoded value to `out`.
     ///
     /// # Errors
     /// The format cannot represent the value.
     fn write(&self, value: &V, out: &mut Vec<u8>) -> Result<(), CodecError>;
 
-    /// Reads a value that was written in the format with this id.
+    /// Decodes a value that was encoded in the format with this id.
     ///
     /// # Errors
     /// The bytes are not a value of this type, or the format is not built in.
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError>;
 }
 
-/// Raw bytes, for values that are byte strings.
+/// Format for values that are byte strings: the bytes are stored unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Raw;
 
@@ -43,15 +43,15 @@ impl<V: AsRef<[u8]> + From<Vec<u8>>> Format<V> for Raw {
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         match id {
             RAW => Ok(bytes.to_vec().into()),
-            MESSAGE_PACK | JSON | POSTCARD => {
-                Err(CodecError::format("expected raw bytes, got a serde format"))
-            }
+            MESSAGE_PACK | JSON | POSTCARD => Err(CodecError::format(
+                "the codec expects raw bytes, and the value has a serde format",
+            )),
             _ => Err(CodecError::Unknown),
         }
     }
 }
 
-/// MessagePack with named fields: versions of a type can add and omit fields.
+/// MessagePack format with named fields: versions of a type can add and omit fields.
 #[cfg(feature = "serde-msgpack")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagePack;
@@ -69,7 +69,7 @@ impl<V: Serialize + DeserializeOwned> Format<V> for MessagePack {
     }
 }
 
-/// JSON: larger and slower than MessagePack, and readable by people and other programs.
+/// JSON format: larger and slower than MessagePack, and readable by people and other programs.
 #[cfg(feature = "serde-json")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
@@ -87,7 +87,7 @@ impl<V: Serialize + DeserializeOwned> Format<V> for Json {
     }
 }
 
-/// postcard: the smallest format, without names and types of fields. Bytes of another type, or of
+/// postcard format: the smallest, without names and types of fields. Bytes of another type, or of
 /// another version of the type, fail to decode or decode to a wrong value: change the name of the
 /// cache when its type changes. Recursion is not bounded: do not use it for recursive types if
 /// other programs can write to the tier.
@@ -123,11 +123,13 @@ fn read<V: DeserializeOwned>(id: u8, bytes: &[u8]) -> Result<V, CodecError> {
         #[cfg(feature = "serde-postcard")]
         POSTCARD => match postcard::take_from_bytes(bytes).map_err(CodecError::format)? {
             (value, []) => Ok(value),
-            _ => Err(CodecError::format("bytes follow the value")),
+            _ => Err(CodecError::format("extra bytes follow the encoded value")),
         },
         #[cfg(not(feature = "serde-postcard"))]
         POSTCARD => Err(CodecError::NotBuiltIn("serde-postcard")),
-        RAW => Err(CodecError::format("expected a serde format, got raw bytes")),
+        RAW => {
+            Err(CodecError::format("the codec expects a serde format, and the value is raw bytes"))
+        }
         _ => Err(CodecError::Unknown),
     }
 }

@@ -38,19 +38,19 @@ const REASONS: usize = Why::ALL.len();
 pub struct Reasons([u64; REASONS]);
 
 impl Reasons {
-    /// Returns each reason with a count above zero, and its count.
+    /// Returns each reason whose number of misses and errors is above zero, with that number.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let all = Why::ALL.iter().zip(self.0);
         all.filter(|(_, calls)| *calls > 0).map(|(why, calls)| (why.code(), calls))
     }
 
-    /// Returns the count of one reason; 0 for an unknown one.
+    /// Returns the number of misses and errors with one reason; 0 for an unknown reason.
     #[must_use]
     pub fn get(&self, reason: &str) -> u64 {
         self.iter().find(|(code, _)| *code == reason).map_or(0, |(_, calls)| calls)
     }
 
-    /// Returns the sum of all counts.
+    /// Returns the number of misses and errors with any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

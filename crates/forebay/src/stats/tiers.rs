@@ -13,15 +13,15 @@ pub struct TierStats {
     /// Name of the tier, such as `disk` or `redis`. Tiers of the same name are counted together, in
     /// the first of them.
     pub name: &'static str,
-    /// Calls answered with an entry of this tier; coalesced calls count once.
+    /// Calls answered with an entry of this tier; calls that shared one lookup count once.
     pub hits: u64,
-    /// Operations: reads, the steps of writes, and removals.
+    /// Operations of the tier: reads, the steps of writes, and removals.
     pub operations: u64,
-    /// Sum of the durations of all operations.
+    /// Sum of the durations of all operations of the tier.
     pub time: Duration,
-    /// Operations that failed or timed out.
+    /// Operations of the tier that failed or timed out.
     pub failures: u64,
-    /// Values that were not written because the write queue was full.
+    /// Values that were not written to the tier because its write queue was full.
     pub skipped_writes: u64,
     /// `true` while the circuit breaker of the tier bypasses it, except for single probes.
     pub is_bypassed: bool,

@@ -16,24 +16,24 @@ use parking_lot::Mutex;
 /// Time budget of one operation.
 const TIME_BUDGET: Duration = Duration::from_secs(1);
 
-/// A fault of a [`FaultyTier`].
+/// Fault of a [`FaultyTier`], which a test sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// No fault: every operation succeeds.
     #[default]
     None,
-    /// Every operation fails at once, as with a server that is down.
+    /// Every operation of the tier fails at once, as with a server that is down.
     Fails,
-    /// No operation ends, as with a server that does not answer. The cache cancels it after one
-    /// second of the tokio clock.
+    /// No operation of the tier ends, as with a server that does not answer. The cache cancels it
+    /// after one second of the tokio clock.
     Hangs,
-    /// Writes do not end; reads succeed.
+    /// Writes to the tier do not end; reads succeed.
     HangsWriting,
-    /// Only the operation with this number fails, counted from 1 since the fault was set. A test can
-    /// run once for each number, to cover every point of failure.
+    /// Only the operation with this number fails, counted from 1 since the fault was set. A test
+    /// can run once for each number, to cover every point of failure.
     FailsAt(u64),
-    /// Reads return corrupt bytes.
+    /// Reads of the tier return corrupt bytes.
     Damages,
 }
 
@@ -85,32 +85,34 @@ impl FaultyTier {
         Arc::new(self.clone())
     }
 
-    /// Sets the fault of all operations from now on.
+    /// Sets the fault of all operations of the tier from now on.
     pub fn set_fault(&self, fault: Fault) {
         let mut state = self.0.lock();
         state.fault = fault;
         state.operations = 0;
     }
 
-    /// Number of reads; a read of many keys counts once.
+    /// Returns the number of reads of the tier that no fault prevented; a read of many keys counts
+    /// once. [`operations`](Self::operations) counts failed ones too.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.0.lock().reads
     }
 
-    /// Number of keys that were read.
+    /// Returns the number of keys in the reads of the tier that no fault prevented, stored or not.
     #[must_use]
     pub fn keys_read(&self) -> u64 {
         self.0.lock().keys_read
     }
 
-    /// Number of operations of every kind since the fault was set, failed ones included.
+    /// Returns the number of operations of every kind since the fault was set, failed ones
+    /// included.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
     }
 
-    /// Number of entries.
+    /// Returns the number of entries in the tier.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.lock().records.len()
@@ -122,7 +124,7 @@ impl FaultyTier {
         self.len() == 0
     }
 
-    /// Removes all entries, like a restart of a server without persistence.
+    /// Removes all entries of the tier, like a restart of a server without persistence.
     pub fn clear(&self) {
         self.0.lock().records.clear();
     }

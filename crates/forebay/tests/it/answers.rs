@@ -135,6 +135,9 @@ async fn a_passed_answer_is_not_stored_and_its_key_is_not_coalesced() {
 async fn an_unchanged_answer_without_a_stored_entry_is_an_error() {
     let world = World::new();
     let error = answered(&world, Answer::unchanged).await.0.expect_err("nothing is stored");
-    assert_eq!(error.to_string(), "load failed: unchanged, but nothing is stored");
+    assert_eq!(
+        error.to_string(),
+        "the loader failed: the loader answered `Answer::unchanged`, but no value is stored"
+    );
     assert_eq!(world.get("a").await, None);
 }

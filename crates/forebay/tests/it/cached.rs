@@ -147,7 +147,7 @@ pub(crate) async fn unlucky(mut id: u32) -> Result<(), String> {
 #[tokio::test]
 async fn a_function_may_mutate_its_arguments_and_return_unit() {
     let error = unlucky(6).await.expect_err("the load fails");
-    assert_eq!(error.to_string(), "load failed: no 7");
+    assert_eq!(error.to_string(), "the loader failed: no 7");
 }
 
 trait Country: 'static {

@@ -181,7 +181,7 @@ async fn an_absent_answer_reaches_all_processes() -> anyhow::Result<()> {
 async fn a_failed_load_runs_once_in_each_process_and_stores_nothing() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
     let peers = peers(4, &redis).await?;
-    let failed = Outcome::Failed("load_failed:_it_failed".to_owned());
+    let failed = Outcome::Failed("the_loader_failed:_it_failed".to_owned());
     assert_all(&peers.ask("key 25 fail 50").await?, &failed);
     assert!(peers.loads("key") <= 4, "{} loads", peers.loads("key"));
     for process in peers.processes() {

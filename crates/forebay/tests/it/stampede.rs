@@ -134,7 +134,7 @@ async fn an_error_reaches_all_waiting_callers_unchanged_and_frees_the_key() {
             error.cause().expect("the error of the loader").downcast_ref(),
             Some(&Refused(7))
         );
-        assert_eq!(error.to_string(), "load failed: refused 7");
+        assert_eq!(error.to_string(), "the loader failed: refused 7");
     }
     assert_eq!(world.loads(), 1);
     assert_eq!(*world.load("a secret key").await.expect("a value"), "2");
@@ -145,7 +145,7 @@ async fn an_error_contains_its_key_only_with_keys_in_errors() {
     let world = World::with(forebay::Builder::keys_in_errors);
     for _ in 0..2 {
         let error = world.fail("user:42").await.expect_err("the load fails");
-        assert_eq!(error.to_string(), "user:42: load failed: no database");
+        assert_eq!(error.to_string(), "user:42: the loader failed: no database");
         assert!(matches!(error.without_key(), Error::Load(_)), "{error}");
         assert_eq!(error.cause().expect("the error of the loader").to_string(), "no database");
     }

@@ -83,7 +83,7 @@ fn options_of_later_versions_have_their_own_message() {
         let text = match path.rsplit_once('.') {
             None => format!("{path} = 1"),
             Some(("site", name)) => format!("[[site]]\n{name} = 1"),
-            Some(("redis", name)) => format!("[redis]\n{name} = 1"),
+            Some((table @ ("redis" | "tls"), name)) => format!("[{table}]\n{name} = 1"),
             Some((_, name)) => format!("[[site]]\n[site.origin]\n{name} = 1"),
         };
         let (_, problems) = parse(&text);

@@ -1,6 +1,6 @@
 //! Checks of the admin listener: a separate address, and a token off the loopback.
 
-use super::read_bounded;
+use super::{ResolvedListener, read_bounded};
 use crate::config::file::File;
 use crate::config::options;
 use crate::config::provenance::Provenance;
@@ -13,11 +13,12 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 /// Reports an admin address that clients are served on as well.
 pub(super) fn check_separate(
     file: &File,
-    listen: &[SocketAddr],
+    listeners: &[ResolvedListener],
     admin: SocketAddr,
     provenance: &mut Provenance<'_>,
 ) {
-    if !listen.iter().any(|address| collide(*address, admin)) {
+    let mut addresses = listeners.iter().filter_map(|listener| listener.address.tcp());
+    if !addresses.any(|address| collide(address, admin)) {
         return;
     }
     // The error is reported for the option that was typed.

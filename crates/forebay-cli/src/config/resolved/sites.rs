@@ -10,8 +10,9 @@ use crate::config::provenance::Provenance;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
+use forebay_http::ClientAccess;
 use forebay_semantics::groups::GroupLimits;
-use http::Method;
+use http::{HeaderValue, Method};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -96,12 +97,17 @@ fn site(
     let sort_query = provenance.read(section, &options::SITE_SORT_QUERY);
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
+    let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
     let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
+    let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
+    let access = access(section, provenance);
+    let hsts = hsts(section, provenance);
+    let forwarded = provenance.read(section, &options::SITE_FORWARDED);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
@@ -122,6 +128,7 @@ fn site(
         sort_query: sort_query?,
         coalesce: coalesce?,
         coalesce_cluster: coalesce_cluster?,
+        direct_hits: direct_hits?,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
         share_codings: share_codings?,
@@ -129,10 +136,29 @@ fn site(
         cache_methods: distinct(cache_methods?),
         cache_body_max: usize::try_from(cache_body_max?).ok()?,
         cache_groups: cache_groups?,
+        ignore_scheme: ignore_scheme?,
+        access: access?,
+        hsts,
+        forwarded: forwarded?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         redis,
     })
+}
+
+fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {
+    let allow = provenance.read(section, &options::SITE_ALLOW);
+    let deny = provenance.read(section, &options::SITE_DENY);
+    Some(ClientAccess { allow: allow?, deny: deny? })
+}
+
+fn hsts(section: &Section, provenance: &mut Provenance<'_>) -> Option<HeaderValue> {
+    let value = provenance.read(section, &options::SITE_HSTS);
+    let name = options::SITE_HSTS.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none");
+    }
+    value
 }
 
 /// Limits of cache groups. The outer `None` means an error, the inner one that groups are ignored.

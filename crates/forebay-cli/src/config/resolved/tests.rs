@@ -31,6 +31,10 @@ fn errors(text: &str) -> Vec<String> {
     errors.lines().map(str::to_owned).collect()
 }
 
+fn addresses(config: &ResolvedConfig) -> Vec<String> {
+    config.listeners.iter().map(|listener| listener.address.to_string()).collect()
+}
+
 fn flag(set: impl FnOnce(&mut Overrides, String), value: &str) -> Overrides {
     let mut overrides = Overrides::default();
     set(&mut overrides, value.to_owned());
@@ -41,7 +45,7 @@ fn flag(set: impl FnOnce(&mut Overrides, String), value: &str) -> Overrides {
 fn an_origin_alone_is_a_complete_configuration() {
     let overrides = flag(|o, v| o.origin = Some(v), "http://127.0.0.1:3000");
     let config = ResolvedConfig::load(None, &overrides).unwrap();
-    assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(addresses(&config), ["127.0.0.1:8080"]);
     assert_eq!(config.admin, "127.0.0.1:8081".parse().unwrap());
     assert_eq!(config.admin_token, None);
     assert_eq!(config.redis, None);
@@ -111,7 +115,7 @@ fn every_option_reaches_the_resolved_configuration() {
         keep_alive = "0s"
         "#,
     );
-    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.listeners.len(), 2);
     assert_eq!(config.admin_token.as_deref(), Some("s3cret"));
     assert_eq!((config.threads, config.log, config.access_log), (7, Level::DEBUG, AccessLog::Json));
     assert_eq!(
@@ -150,7 +154,7 @@ fn flags_override_the_file() {
         disk_size: Some("64MiB".into()),
     };
     let config = with(&text, &overrides).unwrap();
-    assert_eq!(config.listen, ["127.0.0.1:5".parse().unwrap(), "[::1]:5".parse().unwrap()]);
+    assert_eq!(addresses(&config), ["127.0.0.1:5", "[::1]:5"]);
     assert_eq!(config.admin.port(), 6);
     let disk = ResolvedDisk { path: "kept".into(), size: 64 << 20, object_max: 16 << 20 };
     assert_eq!(config.disk, Some(disk));
@@ -333,7 +337,7 @@ fn listen_and_admin_addresses_must_differ() {
     assert!(errors(&format!("listen = []\n{SITE}"))[0].contains("at least one address"));
     // Port 0 takes a different free port for each listener.
     let free = "listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n";
-    assert_eq!(resolved(&format!("{free}{SITE}")).listen.len(), 2);
+    assert_eq!(resolved(&format!("{free}{SITE}")).listeners.len(), 2);
 }
 
 #[test]
@@ -461,4 +465,185 @@ fn redis_without_a_server_is_refused() {
     let many = "{ url = \"redis://h\" },".repeat(9);
     let many = errors(&format!("[redis]\nurl = \"redis://h\"\nfallback = [{many}]\n{SITE}"));
     assert_eq!(many, ["f.toml:1:1: redis.fallback: has more than 8 servers"]);
+}
+
+#[test]
+fn listeners_have_unique_addresses_and_replace_the_default_one() {
+    let listener = |address: &str| format!("[[listener]]\naddress = \"{address}\"\n");
+    let both = [listener("unix:/run/f.sock"), listener("127.0.0.1:0"), listener("127.0.0.1:0")];
+    let config = resolved(&format!("{}{SITE}", both.concat()));
+    assert_eq!(addresses(&config), ["unix:/run/f.sock", "127.0.0.1:0", "127.0.0.1:0"]);
+    let beside = format!("listen = \"[::1]:5\"\n{}{SITE}", listener("127.0.0.1:5"));
+    assert_eq!(addresses(&resolved(&beside)), ["[::1]:5", "127.0.0.1:5"]);
+    let rows = [
+        (
+            "8080".to_owned(),
+            "f.toml:2:11: listener[0].address: \"8080\" is not an address; write an \
+          IP address and a port, such as \"0.0.0.0:8080\", or \"unix:\" and a path",
+        ),
+        (
+            "unix:f.sock".to_owned(),
+            "f.toml:2:11: listener[0].address: \"unix:f.sock\" must have an \
+          absolute path, such as \"unix:/run/forebay/http.sock\"",
+        ),
+        (format!("unix:/{}", "x".repeat(107)), "has a path of more than 107 bytes"),
+    ];
+    for (address, expected) in rows {
+        let found = errors(&format!("{}{SITE}", listener(&address)));
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+    let twice = listener("127.0.0.1:5").repeat(2);
+    let expected = "f.toml:4:11: listener[1].address: \"127.0.0.1:5\" is listened on already";
+    assert_eq!(errors(&format!("{twice}{SITE}")), [expected]);
+    let admin = format!("{}{SITE}", listener("127.0.0.1:8081"));
+    let expected = "contains the address of the admin listener, 127.0.0.1:8081; use another one";
+    assert!(errors(&admin)[0].ends_with(expected), "{:?}", errors(&admin));
+    assert_eq!(
+        errors(&format!("listen = []\n{SITE}")),
+        ["f.toml:1:10: listen: must name at least one address"]
+    );
+    let shape = "f.toml:1:1: listener: must be a list of tables; write [[listener]] above each \
+                 one's fields";
+    assert_eq!(errors(&format!("[listener]\n{SITE}")), [shape]);
+}
+
+#[test]
+fn the_proxy_protocol_needs_trusted_proxies() {
+    let listener = "[[listener]]\naddress = \"127.0.0.1:5\"\nproxy_protocol = \"required\"\n";
+    let expected = "f.toml:3:18: listener[0].proxy_protocol: needs `trusted_proxies`: the proxies \
+                    that may send the header";
+    assert_eq!(errors(&format!("{listener}{SITE}")), [expected]);
+    let trusting = format!("trusted_proxies = [\"loopback\"]\n{listener}{SITE}");
+    assert!(resolved(&trusting).listeners[0].proxy_protocol);
+}
+
+#[test]
+fn trusted_proxies_are_networks() {
+    let config = resolved(&format!(
+        "trusted_proxies = [\"10.0.0.0/8\", \"192.0.2.1\", \"unix\"]\n\
+         client_address_from = \"CF-Connecting-IP\"\n{SITE}"
+    ));
+    assert_eq!(config.trust.proxies.to_string(), "10.0.0.0/8, 192.0.2.1/32, unix");
+    assert_eq!(config.trust.field.name(), "cf-connecting-ip");
+    let wrong = format!(
+        "trusted_proxies = [\"10.0.0.0/8\", \"10.0.0.1/8\"]\nclient_address_from = \"a b\"\n{SITE}"
+    );
+    let expected = [
+        "f.toml:1:34: trusted_proxies[1]: \"10.0.0.1/8\" has bits set after the prefix length; \
+         write \"10.0.0.0/8\" for the network, or \"10.0.0.1\" for the address",
+        "f.toml:2:23: client_address_from: \"a b\" is not the name of a header field such as \
+         \"x-forwarded-for\", \"forwarded\" or \"cf-connecting-ip\"",
+    ];
+    assert_eq!(errors(&wrong), expected);
+}
+
+/// Writes a certificate for `a.example` and its key, another key, and an expired certificate.
+fn with_certificates(text: &str) -> Result<ResolvedConfig, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+    write("a.pem", &params.self_signed(&key).unwrap().pem());
+    params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    write("old.pem", &params.self_signed(&key).unwrap().pem());
+    write("a.key", &key.serialize_pem());
+    write("b.key", &rcgen::KeyPair::generate().unwrap().serialize_pem());
+    write("f.toml", text);
+    let prefix = format!("{}/", folder.path().display());
+    ResolvedConfig::load(Some(&folder.path().join("f.toml")), &Overrides::default())
+        .map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+#[test]
+fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
+    let pair = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
+    let tls = |body: &str| format!("[tls]\n{body}{SITE}");
+    let valid = with_certificates(&tls(&format!("listen = \"127.0.0.1:5\"\n{pair}"))).unwrap();
+    assert!(!valid.listeners[0].tls && valid.listeners[1].tls);
+    let hosts = "hosts = [\"a.example\", \"b.example\"]\n";
+    let rows = [
+        (
+            tls("certificate = \"a.pem\"\n"),
+            "f.toml:2:15: tls.certificate: needs `key`: the file with the private key of this \
+             certificate",
+        ),
+        (
+            tls("key = \"a.key\"\n"),
+            "f.toml:2:7: tls.key: needs `certificate`: the file with the certificate of this key",
+        ),
+        (
+            tls("certificate = \"a.pem\"\nkey = \"b.key\"\n"),
+            "f.toml:3:7: tls.key: b.key does not belong to the certificate a.pem",
+        ),
+        (
+            tls("certificate = \"old.pem\"\nkey = \"a.key\"\n"),
+            "f.toml:2:15: tls.certificate: old.pem expired ",
+        ),
+        (
+            tls("certificate = \"none.pem\"\nkey = \"a.key\"\n"),
+            "f.toml:2:15: tls.certificate: none.pem cannot be read: No such file",
+        ),
+        (
+            tls("certificates = [{ certificate = \"a.pem\", key = \"b.key\" }]\n"),
+            "f.toml:2:48: tls.certificates[0].key: b.key does not belong to the certificate a.pem",
+        ),
+        (
+            tls(""),
+            "f.toml:1:1: tls: needs a certificate: `certificate` and `key`, or `certificates`",
+        ),
+        (
+            tls(&format!("{pair}min_version = \"1.1\"\n")),
+            "f.toml:4:15: tls.min_version: \"1.1\" must be one of \"1.2\", \"1.3\"",
+        ),
+        (
+            tls(&format!("listen = \"127.0.0.1:5\"\nunknown_name = \"refuse\"\n{pair}")) + hosts,
+            "f.toml:9:9: site[0].hosts: no certificate of [tls] has the name \"b.example\", and \
+             `unknown_name` is \"refuse\": add a certificate",
+        ),
+        (
+            format!("{SITE}hsts = \"yes\"\n"),
+            "f.toml:4:8: site[0].hsts: \"yes\" must contain max-age, such as \"max-age=31536000\"",
+        ),
+    ];
+    assert_errors(&rows);
+}
+
+/// Asserts that each text has one error, which begins as expected.
+fn assert_errors(rows: &[(String, &str)]) {
+    for (text, expected) in rows {
+        let found = with_certificates(text).unwrap_err();
+        assert_eq!(found.lines().count(), 1, "{found}");
+        assert!(found.starts_with(expected), "{found}\n{expected}");
+    }
+}
+
+#[test]
+fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
+    let pair = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
+    let listener =
+        |body: &str| format!("[tls]\n{pair}[[listener]]\naddress = \"127.0.0.1:5\"\n{body}{SITE}");
+    let rows = [
+        (
+            listener("role = \"proxy\"\n"),
+            "f.toml:6:8: listener[0].role: \"proxy\" must be one of \"serve\", \"redirect\"",
+        ),
+        (
+            listener("role = \"redirect\"\ntls = true\n"),
+            "f.toml:6:8: listener[0].role: redirects to https, so that it cannot have `tls` itself",
+        ),
+        (
+            listener("client_certificates = \"required\"\n"),
+            "f.toml:6:23: listener[0].client_certificates: needs `tls = true`",
+        ),
+        (
+            listener("tls = true\nclient_certificates = \"required\"\n"),
+            "f.toml:7:23: listener[0].client_certificates: needs `client_ca` in [tls]",
+        ),
+        (listener("sites = [\"b\"]\n"), "f.toml:6:9: listener[0].sites: no site has the id \"b\""),
+        (
+            format!("[[listener]]\naddress = \"127.0.0.1:5\"\ntls = true\n{SITE}"),
+            "f.toml:3:7: listener[0].tls: needs a [tls] table with a certificate",
+        ),
+    ];
+    assert_errors(&rows);
 }

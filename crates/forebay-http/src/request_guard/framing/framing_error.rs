@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::{fmt, io};
 
-/// A framing error and its position in the piece that was scanned.
+/// Framing error, and its position in the piece of bytes that was scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanError {
     /// Offset of the first invalid byte in the piece.
@@ -13,7 +13,7 @@ pub struct ScanError {
     /// Number of messages before the invalid one on this connection.
     pub before: u64,
     /// Offset in the piece at which the invalid message starts: 0 if part of its head was in an
-    /// earlier piece, `None` if all of its head was.
+    /// earlier piece, `None` if its whole head was.
     pub start: Option<usize>,
 }
 
@@ -24,7 +24,8 @@ pub enum FramingError {
     /// The request line is not `method SP target SP HTTP/1.x`, or too many empty lines precede it
     /// (RFC 9112, 2.2 and 3).
     RequestLine,
-    /// A line feed without a carriage return, or the reverse (RFC 9112, 2.2).
+    /// A line feed without a carriage return, or a carriage return without a line feed (RFC 9112,
+    /// 2.2).
     LineEnding,
     /// A NUL in a head, a chunk line or a trailer (RFC 9110, 5.5).
     Nul,
@@ -83,7 +84,7 @@ impl FramingError {
         Self::BodyTooLarge,
     ];
 
-    /// Returns the label for metrics and logs.
+    /// Returns the label of the framing error for metrics and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::RequestLine => "request-line",

@@ -1,6 +1,7 @@
 //! Tests of the guarded stream below a real hyper server, with a client that sends raw bytes.
 
 mod client_timeouts;
+mod direct;
 mod interims;
 mod refused;
 mod tunnels;
@@ -73,8 +74,15 @@ fn serve<S>(io: S, origin: Origin) -> Server
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (origin, counters) = (Arc::new(origin), Arc::new(GuardCounters::default()));
-    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::clone(&counters));
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
+    serve_guarded(guarded, origin)
+}
+
+fn serve_guarded<S>(guarded: Guarded<S>, origin: Origin) -> Server
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (origin, counters) = (Arc::new(origin), Arc::clone(&guarded.counters));
     let exchanges = guarded.exchanges();
     let service = {
         let origin = Arc::clone(&origin);

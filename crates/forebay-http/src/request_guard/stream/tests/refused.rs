@@ -143,7 +143,8 @@ async fn a_client_that_stays_connected_after_a_rejection_is_closed_after_a_secon
 
 /// Reads through a guard with buffers of `size` bytes, to the end or the first error.
 async fn read_by(bytes: &[u8], size: usize) -> (Vec<u8>, Option<io::ErrorKind>) {
-    let mut guarded = Guarded::new(bytes, ClientTimeouts::default(), Arc::default());
+    let stream = tokio::io::join(bytes, tokio::io::sink());
+    let mut guarded = Guarded::new(stream, ClientTimeouts::default(), Arc::default());
     let (mut received, mut buffer) = (Vec::new(), vec![0; size]);
     loop {
         // After a substitute request, the reader waits for its response.

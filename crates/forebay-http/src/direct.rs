@@ -1,0 +1,120 @@
+//! Direct hits: plain requests that are answered from memory without hyper.
+//!
+//! The request guard passes each complete request head here first. A GET or HEAD without body,
+//! range, upgrade or other special fields, whose stored response is fresh, is answered with the
+//! stored bytes. Nothing is allocated, and no header map is built. Every other request continues to
+//! hyper and [`Service::handle`], unchanged.
+//!
+//! Both paths decide with the same functions: those for key, demand, selecting fields and
+//! conditions read fields through [`FieldLines`](forebay_semantics::FieldLines).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `request.rs` | the fields of a request head, as slices of its bytes |
+//! | `response.rs` | the response, from the stored bytes |
+
+mod request;
+mod response;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use forebay_engine::{Lookup, Select};
+use forebay_semantics::client_address::AddressField;
+use forebay_semantics::demand::demand;
+
+use crate::edge::peer::{ConnectionInfo, Peer, Role};
+use crate::edge::secure;
+use crate::key;
+use crate::load::selecting;
+use crate::request_guard::{DirectOutput, DirectResponder};
+use crate::service::{DirectHit, Service, credentials};
+
+use request::PlainRequest;
+
+/// Answers the direct hits of one connection.
+pub(crate) struct DirectHits {
+    service: Arc<Service>,
+    connection: ConnectionInfo,
+}
+
+impl DirectHits {
+    /// Creates the responder for a connection.
+    pub(crate) fn new(service: Arc<Service>, connection: ConnectionInfo) -> Arc<Self> {
+        Arc::new(Self { service, connection })
+    }
+
+    fn answer(&self, head: &[u8], output: &mut DirectOutput) -> Option<()> {
+        let connection = &self.connection;
+        let request = PlainRequest::parse(head)?;
+        let site_table = self.service.site_table();
+        let trust = site_table.trust();
+        // A trusted proxy names the client in fields, and a certificate may select a variant.
+        let names_client = trust.proxies.contains(connection.peer)
+            || matches!(trust.field, AddressField::Single(_));
+        if connection.role != Role::Serve || names_client || connection.certificate.is_some() {
+            return None;
+        }
+        let peer = Peer::of_connection(connection);
+        let authority = key::normalise_authority(peer.scheme, request.host)?;
+        let site = site_table.find(&authority, request.target)?;
+        let is_served = |sites: &[Box<str>]| sites.contains(&site.settings.id);
+        let is_allowed = connection.sites.as_deref().is_none_or(is_served)
+            && site.settings.access.admits(peer.client);
+        if !is_allowed || !site.settings.direct_hits {
+            return None;
+        }
+        let target = key::target(site, request.target)?;
+        let counters = site_table.counters(site)?;
+        let engine = self.service.engine();
+        let is_sampled = counters.sample();
+        let is_timed = is_sampled || self.service.logs_access();
+        let begun = is_timed.then(|| engine.clock().exact());
+        let demand = demand(&request, &site.settings.demand);
+        let key = key::primary(site, peer.scheme, &authority, &target);
+        let select = Fields { request: &request, peer: &peer };
+        let lookup = Lookup {
+            key: key.borrowed(),
+            demand: &demand,
+            select: &select,
+            credentials: credentials(&request),
+            coalesce: site.settings.coalesce,
+        };
+        let outcome = engine.hit(&lookup)?;
+        let added = secure::hsts(site, peer.scheme);
+        let now = engine.clock().now();
+        let written = response::write(&request, &outcome.entry, added, now, output)?;
+        let hit = DirectHit {
+            site,
+            counters,
+            method: request.method(),
+            target: request.target,
+            peer: &peer,
+            status: written.status,
+            body: written.body,
+            cache_status: written.cache_status,
+        };
+        let took = begun.map(|begun| engine.clock().exact().saturating_sub(begun));
+        self.service.count_direct_hit(&hit, took);
+        took.into_iter().filter(|_| is_sampled).for_each(|took| counters.took(took));
+        Some(())
+    }
+}
+
+impl DirectResponder for DirectHits {
+    fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool {
+        self.answer(head, output).is_some()
+    }
+}
+
+/// Selecting fields of a plain request.
+struct Fields<'a> {
+    request: &'a PlainRequest<'a>,
+    peer: &'a Peer,
+}
+
+impl Select for Fields<'_> {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        selecting(self.request, self.peer, name)
+    }
+}

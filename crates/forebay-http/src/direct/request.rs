@@ -1,0 +1,229 @@
+//! Fields of a request head, as slices of its bytes.
+
+use forebay_semantics::FieldLines;
+use http::Method;
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA,
+};
+
+/// Request head that a direct hit may answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlainRequest<'a> {
+    is_head: bool,
+    /// Target in origin form (RFC 9112 section 3.2.1).
+    pub(super) target: &'a str,
+    /// Value of `Host`.
+    pub(super) host: &'a str,
+    /// Field lines, without the empty line at the end.
+    fields: &'a [u8],
+    present: Present,
+}
+
+/// Set of the known fields that a request has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present(u8);
+
+/// Role of a field in the decision.
+enum Role {
+    Host,
+    /// Counts in the set [`Present`].
+    Known(u8),
+    /// Only hyper and the service handle it.
+    Special,
+    Connection,
+    /// Read only if it selects a variant.
+    Other,
+}
+
+impl Present {
+    const CACHE_CONTROL: u8 = 1;
+    const PRAGMA: u8 = 1 << 1;
+    const COOKIE: u8 = 1 << 2;
+    const AUTHORIZATION: u8 = 1 << 3;
+    const IF_NONE_MATCH: u8 = 1 << 4;
+    const IF_MODIFIED_SINCE: u8 = 1 << 5;
+    const CONDITIONS: u8 = Self::IF_NONE_MATCH | Self::IF_MODIFIED_SINCE;
+    /// `Connection`, with `keep-alive` alone.
+    const CONNECTION: u8 = 1 << 6;
+
+    const fn has(self, field: u8) -> bool {
+        self.0 & field != 0
+    }
+}
+
+/// Returns the role of a field, whose name may be in any case. The length decides first, so that
+/// most names are compared with one or two others.
+fn role(name: &[u8]) -> Role {
+    let first = name.first().map_or(0, u8::to_ascii_lowercase);
+    let is = |other: &[u8]| first == other[0] && name.eq_ignore_ascii_case(other);
+    match name.len() {
+        4 if is(b"host") => Role::Host,
+        5 if is(b"range") => Role::Special,
+        6 if is(b"cookie") => Role::Known(Present::COOKIE),
+        6 if is(b"pragma") => Role::Known(Present::PRAGMA),
+        6 if is(b"expect") => Role::Special,
+        7 if is(b"upgrade") => Role::Special,
+        8 if is(b"if-match") || is(b"if-range") => Role::Special,
+        10 if is(b"connection") => Role::Connection,
+        13 if is(b"cache-control") => Role::Known(Present::CACHE_CONTROL),
+        13 if is(b"authorization") => Role::Known(Present::AUTHORIZATION),
+        13 if is(b"if-none-match") => Role::Known(Present::IF_NONE_MATCH),
+        14 if is(b"content-length") => Role::Special,
+        17 if is(b"if-modified-since") => Role::Known(Present::IF_MODIFIED_SINCE),
+        17 if is(b"transfer-encoding") => Role::Special,
+        19 if is(b"if-unmodified-since") => Role::Special,
+        _ => Role::Other,
+    }
+}
+
+impl<'a> PlainRequest<'a> {
+    /// Reads a complete head that the scanner has accepted. Returns `None` for a request that hyper
+    /// must handle.
+    pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
+        let (is_head, rest) = match head.strip_prefix(b"GET ") {
+            Some(rest) => (false, rest),
+            None => (true, head.strip_prefix(b"HEAD ")?),
+        };
+        let (line, rest) = rest.split_at(memchr::memchr(b'\n', rest)? + 1);
+        let target = line.strip_suffix(b" HTTP/1.1\r\n")?;
+        if target.first() != Some(&b'/') || !target.is_ascii() {
+            return None;
+        }
+        let target = str::from_utf8(target).ok()?;
+        let fields = rest.strip_suffix(b"\r\n")?;
+        let (mut host, mut present, mut rest) = (None, Present::default(), fields);
+        while let Some(line) = Line::first_of(rest) {
+            rest = line.after;
+            match role(line.name) {
+                Role::Host => host = str::from_utf8(line.value).ok(),
+                Role::Known(field) => present.0 |= field,
+                Role::Connection if line.value.eq_ignore_ascii_case(b"keep-alive") => {
+                    present.0 |= Present::CONNECTION;
+                }
+                Role::Special | Role::Connection => return None,
+                Role::Other => {}
+            }
+        }
+        Some(Self { is_head, target, host: host?, fields, present })
+    }
+
+    /// Returns GET or HEAD.
+    pub(super) fn method(&self) -> &'static Method {
+        if self.is_head { &Method::HEAD } else { &Method::GET }
+    }
+
+    /// Returns `true` for a HEAD request.
+    pub(super) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// Returns `true` if the request has `If-None-Match` or `If-Modified-Since`.
+    pub(super) fn has_conditions(&self) -> bool {
+        self.present.has(Present::CONDITIONS)
+    }
+}
+
+/// One field line.
+struct Line<'a> {
+    name: &'a [u8],
+    /// Value without white space around it.
+    value: &'a [u8],
+    after: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// Reads the first line of `fields`. Returns `None` if there is none.
+    fn first_of(fields: &'a [u8]) -> Option<Self> {
+        // Names are short.
+        let (name, rest) = fields.split_at(fields.iter().position(|byte| *byte == b':')?);
+        let (value, after) = rest.split_at(memchr::memchr(b'\n', rest)? + 1);
+        Some(Self { name, value: value[1..].trim_ascii(), after })
+    }
+}
+
+impl FieldLines for PlainRequest<'_> {
+    fn lines<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        self.lines_named(name.as_str())
+    }
+
+    fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.fields;
+        let lines = std::iter::from_fn(move || {
+            let line = Line::first_of(rest)?;
+            rest = line.after;
+            Some(line)
+        });
+        lines
+            .filter(move |line| line.name.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|line| line.value)
+    }
+
+    // Inlined, the comparisons of a constant name cost nothing.
+    #[inline(always)]
+    fn has(&self, name: &HeaderName) -> bool {
+        let known = |field| self.present.has(field);
+        match name {
+            name if *name == CACHE_CONTROL => known(Present::CACHE_CONTROL),
+            name if *name == PRAGMA => known(Present::PRAGMA),
+            name if *name == AUTHORIZATION => known(Present::AUTHORIZATION),
+            name if *name == COOKIE => known(Present::COOKIE),
+            name if *name == CONNECTION => known(Present::CONNECTION),
+            name if *name == IF_NONE_MATCH => known(Present::IF_NONE_MATCH),
+            name => self.lines(name).next().is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{ACCEPT, HOST, RANGE};
+
+    use super::*;
+
+    #[test]
+    fn a_plain_request_has_its_fields() {
+        let head = b"GET /a?b HTTP/1.1\r\nHOST: h \r\nX-A:1\r\nx-a:\t 2\t\r\nCookie: c\r\n\r\n";
+        let request = PlainRequest::parse(head).expect("a plain request");
+        assert_eq!((request.target, request.host), ("/a?b", "h"));
+        assert_eq!(request.method(), Method::GET);
+        assert_eq!(request.lines_named("x-a").collect::<Vec<_>>(), [b"1", b"2"]);
+        let has = [COOKIE, AUTHORIZATION, CACHE_CONTROL, HOST, ACCEPT, RANGE, CONNECTION];
+        let has = has.map(|name| request.has(&name));
+        assert_eq!(has, [true, false, false, true, false, false, false]);
+        assert!(!request.has_conditions());
+    }
+
+    #[test]
+    fn special_requests_are_left_to_hyper() {
+        let plain = |text: &str| PlainRequest::parse(text.as_bytes()).is_some();
+        let with = |field: &str| plain(&format!("GET / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n"));
+        let accepted = ["Accept: */*", "connection: Keep-Alive", "If-None-Match: *", "X-Range: 1"];
+        for field in accepted {
+            assert!(with(field), "{field}");
+        }
+        let left = [
+            "Range: bytes=0-1",
+            "If-Range: x",
+            "If-Match: x",
+            "If-Unmodified-Since: x",
+            "Expect: 100-continue",
+            "Upgrade: x",
+            "Connection: close",
+            "Connection: keep-alive, x",
+            "Content-Length: 0",
+            "Transfer-Encoding: chunked",
+        ];
+        for field in left {
+            assert!(!with(field), "{field}");
+        }
+        assert!(plain("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let lines =
+            ["POST / HTTP/1.1", "GET / HTTP/1.0", "GET http://h/ HTTP/1.1", "GET * HTTP/1.1"];
+        for line in lines {
+            assert!(!plain(&format!("{line}\r\nHost: h\r\n\r\n")), "{line}");
+        }
+        assert!(!plain("GET / HTTP/1.1\r\n\r\n"), "no host");
+        assert!(!plain("\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"), "an empty line before");
+        assert!(!plain("GET /\u{e4} HTTP/1.1\r\nHost: h\r\n\r\n"), "not ASCII");
+    }
+}

@@ -1,0 +1,118 @@
+//! Response of a direct hit: the stored bytes, and the few fields that change.
+
+use forebay_core::Timestamp;
+use forebay_core::judge::ttl_seconds;
+use forebay_engine::Entry;
+use forebay_semantics::lifetime::age_seconds;
+use forebay_semantics::{CacheStatus, FieldLines, validate};
+use http::header::{ETAG, HeaderName, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderValue, StatusCode};
+
+use super::request::PlainRequest;
+use crate::head::StoredHead;
+use crate::request_guard::DirectOutput;
+
+/// Response that was written.
+pub(super) struct Written {
+    /// Status code.
+    pub(super) status: StatusCode,
+    /// Length of the body in bytes.
+    pub(super) body: u64,
+    pub(super) cache_status: CacheStatus,
+}
+
+/// Writes the response to a request from a fresh entry. Returns `None`, and writes nothing, if
+/// hyper must write it: the body is not in memory as a whole, or the framing of the response
+/// depends on its status.
+pub(super) fn write(
+    request: &PlainRequest<'_>,
+    entry: &Entry,
+    hsts: Option<&HeaderValue>,
+    now: Timestamp,
+    output: &mut DirectOutput,
+) -> Option<Written> {
+    let stored = StoredHead::parse(entry.head.bytes()?)?;
+    let body = entry.body.bytes()?;
+    let cache_status = CacheStatus::hit(ttl_seconds(&entry.meta, now));
+    if request.has_conditions() && validate::client_has_it(request, stored.status, &stored) {
+        write_not_modified(stored, output);
+        // A 304 does not repeat the stored field.
+        write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
+        write_own_fields(entry, cache_status, now, output);
+        return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status });
+    }
+    if !is_plain(stored.status) {
+        return None;
+    }
+    let front = stored.front();
+    // hyper would add a missing date.
+    front.date?;
+    let mut length = itoa::Buffer::new();
+    let length = length.format(body.len());
+    if front.content_length.is_some_and(|stated| stated != length.as_bytes()) {
+        return None;
+    }
+    output.write(stored.status_line);
+    output.write(front.without_age);
+    if front.content_length.is_none() {
+        output.write(b"content-length: ");
+        output.write(length.as_bytes());
+        output.write(b"\r\n");
+    }
+    if hsts.is_some() && !stored.has(&STRICT_TRANSPORT_SECURITY) {
+        write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
+    }
+    write_own_fields(entry, cache_status, now, output);
+    if request.is_head() {
+        return Some(Written { status: stored.status, body: 0, cache_status });
+    }
+    output.write_body(body);
+    Some(Written { status: stored.status, body: body.len() as u64, cache_status })
+}
+
+/// Returns `true` if a response with this status has a body, framed by its length (RFC 9112 section
+/// 6.3).
+fn is_plain(status: StatusCode) -> bool {
+    let has_no_body = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT)
+        || status == StatusCode::NOT_MODIFIED;
+    !has_no_body && status != StatusCode::PARTIAL_CONTENT
+}
+
+/// Writes the status line and the repeated fields of a 304.
+fn write_not_modified(stored: StoredHead<'_>, output: &mut DirectOutput) {
+    output.write(b"HTTP/1.1 304 Not Modified\r\n");
+    let has_tag = stored.has(&ETAG);
+    for (name, value) in stored.lines() {
+        let is_repeated = |name| validate::is_not_modified_field(name, has_tag);
+        if str::from_utf8(name).is_ok_and(is_repeated) {
+            output.write(name);
+            output.write(b": ");
+            output.write(value);
+            output.write(b"\r\n");
+        }
+    }
+}
+
+fn write_field(name: HeaderName, value: Option<&HeaderValue>, output: &mut DirectOutput) {
+    let Some(value) = value else { return };
+    output.write(name.as_str().as_bytes());
+    output.write(b": ");
+    output.write(value.as_bytes());
+    output.write(b"\r\n");
+}
+
+/// Writes `Age`, `Cache-Status` and the end of the head.
+fn write_own_fields(
+    entry: &Entry,
+    cache_status: CacheStatus,
+    now: Timestamp,
+    output: &mut DirectOutput,
+) {
+    let mut age = itoa::Buffer::new();
+    output.write(b"age: ");
+    output.write(age.format(age_seconds(entry.meta.age(now))).as_bytes());
+    output.write(b"\r\ncache-status: ");
+    output.write(&cache_status.to_bytes());
+    output.write(b"\r\n\r\n");
+}

@@ -1,0 +1,172 @@
+//! Start of a client connection: PROXY protocol, limit per client address, and TLS.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use forebay_semantics::{PeerAddress, Scheme};
+use forebay_tls::server::TlsServer;
+use http::HeaderValue;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::address_limits::AddressLimits;
+use super::peer::{ConnectionInfo, Role};
+use super::proxy_protocol;
+use super::sniff::{Sniffed, sniff};
+use crate::connection::Connections;
+
+/// Protocols in metrics.
+const HTTP_1: &str = "http/1.1";
+const HTTP_2: &str = "h2";
+
+/// Rules for the connections of one listener.
+#[derive(Clone, Debug)]
+pub struct AcceptRules {
+    /// Name of the listener in metrics.
+    pub name: Box<str>,
+    /// Each connection begins with a PROXY protocol header if `true`.
+    pub proxy_protocol: bool,
+    /// Limit on the connections of one client address.
+    pub limits: Arc<AddressLimits>,
+    /// HTTP/2 is served on cleartext connections that begin with its preface if `true`.
+    pub is_h2c: bool,
+    /// TLS server; `None` for cleartext.
+    pub tls: Option<TlsServer>,
+    /// Handling of requests.
+    pub role: Role,
+    /// Ids of the sites that are served; `None` means all.
+    pub sites: Option<Arc<[Box<str>]>>,
+}
+
+impl AcceptRules {
+    /// Returns the rules of a cleartext listener for all sites.
+    #[must_use]
+    pub fn cleartext(name: impl Into<Box<str>>, limits: Arc<AddressLimits>) -> Self {
+        let (role, sites) = (Role::Serve, None);
+        let is_h2c = true;
+        Self { name: name.into(), proxy_protocol: false, limits, is_h2c, tls: None, role, sites }
+    }
+}
+
+/// Stream of any kind. One type for TLS and Unix sockets keeps hyper's code in the binary once.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Connections {
+    /// Serves a connection that has just been accepted. It is closed without a response if its
+    /// PROXY header is missing or comes from an untrusted peer, if its client has too many
+    /// connections, or if the TLS handshake fails.
+    pub async fn accept<S>(self, mut stream: S, peer: PeerAddress, rules: Arc<AcceptRules>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut info = ConnectionInfo {
+            role: rules.role,
+            sites: rules.sites.clone(),
+            ..ConnectionInfo::cleartext(peer)
+        };
+        if rules.proxy_protocol && !self.apply_proxy_header(&mut stream, &mut info).await {
+            return;
+        }
+        // A trusted proxy has the connections of all its clients.
+        let is_limited = rules.limits.is_on() && !self.service.trusts(info.peer);
+        let counted = is_limited.then(|| rules.limits.admit(info.peer));
+        if matches!(counted, Some(None)) {
+            self.counters.count_address_rejected();
+            tracing::debug!(peer = %info.peer, "connection closed: too many of this address");
+            return;
+        }
+        match &rules.tls {
+            None => {
+                let name = &rules.name;
+                if rules.is_h2c {
+                    self.accept_cleartext(stream, info, name).await;
+                } else {
+                    let _open = self.service.metrics().open_connection(name, HTTP_1);
+                    self.serve(stream, info).await;
+                }
+            }
+            // Boxed, so that a cleartext connection reserves no space for a handshake.
+            Some(tls) => Box::pin(self.accept_tls(stream, info, &rules.name, tls)).await,
+        }
+        drop(counted);
+    }
+
+    /// Serves HTTP/1, or HTTP/2 if the connection begins with its preface.
+    async fn accept_cleartext<S>(self, mut stream: S, info: ConnectionInfo, listener: &str)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match sniff(&mut stream, &self.timeouts, &self.counters).await {
+            Sniffed::Http1(received) => {
+                let _open = self.service.metrics().open_connection(listener, HTTP_1);
+                self.serve_http1(stream, received.freeze(), info).await;
+            }
+            Sniffed::Http2(received) => {
+                let _open = self.service.metrics().open_connection(listener, HTTP_2);
+                let stream: Box<dyn Stream> = Box::new(stream);
+                Box::pin(self.serve_http2(stream, received, info)).await;
+            }
+            Sniffed::Ended => {}
+        }
+    }
+
+    async fn accept_tls<S>(
+        self,
+        stream: S,
+        mut info: ConnectionInfo,
+        listener: &str,
+        tls: &TlsServer,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let begun = Instant::now();
+        let shaken = tls.accept(stream).await;
+        let metrics = self.service.metrics();
+        let shaken = match shaken {
+            Ok(shaken) => shaken,
+            Err(error) => {
+                metrics.count_handshake(listener, error.label(), begun.elapsed());
+                tracing::debug!(peer = %info.peer, %error, "TLS handshake failed");
+                return;
+            }
+        };
+        let result = if shaken.is_resumed { "resumed" } else { "full" };
+        metrics.count_handshake(listener, result, begun.elapsed());
+        info.scheme = Scheme::Https;
+        let certificate = shaken.client_certificate.map(HeaderValue::try_from);
+        info.certificate = certificate.and_then(Result::ok);
+        let _open = metrics.open_connection(listener, if shaken.is_h2 { HTTP_2 } else { HTTP_1 });
+        let stream: Box<dyn Stream> = Box::new(shaken.stream);
+        match shaken.is_h2 {
+            true => self.serve_http2(stream, BytesMut::new(), info).await,
+            false => self.serve(stream, info).await,
+        }
+    }
+
+    /// Reads the PROXY header into `info`. Returns `false` if the connection must be closed.
+    async fn apply_proxy_header<S>(&self, stream: &mut S, info: &mut ConnectionInfo) -> bool
+    where
+        S: AsyncRead + Unpin,
+    {
+        let peer = info.peer;
+        if !self.service.trusts(peer) {
+            self.counters.count_proxy_header_rejected();
+            tracing::debug!(%peer, "connection closed: the peer is not one of trusted_proxies");
+            return false;
+        }
+        match proxy_protocol::read(stream).await {
+            Ok(facts) => {
+                info.peer = facts.source.unwrap_or(peer);
+                info.scheme = facts.scheme.unwrap_or(info.scheme);
+                true
+            }
+            Err(error) => {
+                self.counters.count_proxy_header_rejected();
+                tracing::debug!(%peer, %error, "connection closed");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! One HTTP/2 connection.
+//!
+//! | rejected | rule | the client receives |
+//! |---|---|---|
+//! | `Host` that differs from `:authority` | RFC 9113, 8.3.1 | 400 |
+//! | more than [`FIELDS_MAX`] fields | RFC 6585, 5 | 431 |
+//! | a body above [`BODY_MAX`] | RFC 9110, 15.5.14 | 413 |
+//! | a body slower than the [`ClientTimeouts`](crate::request_guard::ClientTimeouts) allow | RFC 9110, 15.5.9 | 408 |
+//!
+//! h2 checks the framing, the pseudo-header fields, connection-specific fields and the content length
+//! against the DATA frames. `frames` and `streams` bound what it does not.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use forebay_semantics::Scheme;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::frames::FrameGuard;
+use super::peer::ConnectionInfo;
+use super::streams::{OpenRequest, OpenResponse, Streams};
+use crate::connection::{Connections, respond_to_rejected, stop_requested};
+use crate::key::normalise_authority;
+use crate::request_guard::{
+    BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, HEAD_MAX, RATE_MIN, Rejection,
+};
+use crate::response_body::ResponseBody;
+
+/// Maximum number of concurrent streams: that of most servers.
+const STREAMS_MAX: u32 = 128;
+
+/// Receive window of a stream: bytes of a request body that may be under way.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// Receive window of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Maximum number of bytes that h2 buffers for a stream.
+const SEND_BUFFER: usize = 256 << 10;
+
+/// Maximum length of a piece of a response body that h2 gets at once. h2 keeps it while the window of
+/// the client is shut, outside of all our bounds.
+const SLICE: usize = 64 << 10;
+
+/// Interval at which the timeouts of a connection are checked.
+const TICK: Duration = Duration::from_secs(5);
+
+impl Connections {
+    /// Serves an HTTP/2 connection. `received` are bytes that were read already.
+    pub(super) async fn serve_http2<S>(
+        mut self,
+        stream: S,
+        received: BytesMut,
+        info: ConnectionInfo,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = info.peer;
+        let streams = Streams::new();
+        let guard = FrameGuard::new(stream, received, streams.clone(), self.counters.clone());
+        let head = guard.head();
+        let (info, connections, opening) = (Arc::new(info), self.clone(), streams.clone());
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let (open, info, connections) = (opening.open(), info.clone(), connections.clone());
+            async move { Ok::<_, Infallible>(connections.answer_http2(request, &info, open).await) }
+        });
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(u32::try_from(HEAD_MAX).unwrap_or(u32::MAX))
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER);
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(guard), answer));
+        let mut is_stopping = false;
+        let linger = self.timeouts.linger_timeout;
+        loop {
+            let ended = tokio::select! {
+                ended = &mut connection => Some(ended),
+                () = stop_requested(&mut self.stop), if !is_stopping => None,
+                () = sleep(TICK) => {
+                    match self.expired(&streams, head.elapsed()) {
+                        None => continue,
+                        Some(timeout) => self.counters.count_timeout(timeout),
+                    }
+                    // Idle or stuck: there is no response to wait for.
+                    connection.as_mut().graceful_shutdown();
+                    let _ = timeout(linger, &mut connection).await;
+                    return;
+                }
+            };
+            match ended {
+                Some(Ok(())) => return,
+                Some(Err(error)) => {
+                    tracing::debug!(%peer, %error, "client connection ended with an error");
+                    return;
+                }
+                None => {
+                    is_stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+
+    /// Returns the timeout of a connection that must end.
+    fn expired(&self, streams: &Streams, head: Option<Duration>) -> Option<ExpiredTimeout> {
+        let (now, timeouts) = (Instant::now(), &self.timeouts);
+        if head.is_some_and(|taken| taken >= timeouts.head_timeout) {
+            return Some(ExpiredTimeout::Head);
+        }
+        if streams.has_slow_reader(now, timeouts.write_window) {
+            return Some(ExpiredTimeout::Write);
+        }
+        match streams.idle(now)? {
+            (idle, true) if idle >= timeouts.idle_timeout => Some(ExpiredTimeout::Idle),
+            (idle, false) if idle >= timeouts.first_byte_timeout => Some(ExpiredTimeout::FirstByte),
+            _ => None,
+        }
+    }
+
+    async fn answer_http2(
+        self,
+        mut request: Request<Incoming>,
+        info: &ConnectionInfo,
+        open: OpenRequest,
+    ) -> Response<SlicedBody> {
+        let response = match check(&mut request) {
+            Ok(()) => {
+                let window = self.timeouts.body_window;
+                let request = request.map(|body| TimedBody::new(body, window));
+                self.service.handle_during(request, info, None).await
+            }
+            Err(why) => {
+                self.counters.count_framing_error(why);
+                let number = self.counters.next_rejection();
+                respond_to_rejected(Rejection::Framing(why), number, &self.service, info)
+            }
+        };
+        let open = open.answered();
+        response.map(|body| SlicedBody { body, piece: Bytes::new(), handed: 0, open })
+    }
+}
+
+/// Checks the rules that h2 does not know, and joins the pieces of the cookie field.
+fn check(request: &mut Request<Incoming>) -> Result<(), FramingError> {
+    if request.headers().len() > FIELDS_MAX {
+        return Err(FramingError::TooManyFields);
+    }
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if length.is_some_and(|length| length.parse::<u64>().is_ok_and(|length| length > BODY_MAX)) {
+        return Err(FramingError::BodyTooLarge);
+    }
+    check_host(request)?;
+    join_cookies(request.headers_mut());
+    Ok(())
+}
+
+/// RFC 9113 section 8.3.1: `Host` must not differ from `:authority`.
+fn check_host(request: &Request<Incoming>) -> Result<(), FramingError> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, more) = (hosts.next(), hosts.next());
+    if more.is_some() {
+        return Err(FramingError::Host);
+    }
+    let (Some(authority), Some(host)) = (request.uri().authority(), host) else { return Ok(()) };
+    let normal = |text| normalise_authority(Scheme::Http, text);
+    let host = host.to_str().ok().and_then(normal);
+    match host.is_some() && host == normal(authority.as_str()) {
+        true => Ok(()),
+        false => Err(FramingError::Host),
+    }
+}
+
+/// RFC 9113 section 8.2.3: the pieces are joined before they are used outside of HTTP/2.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    // Parts of valid values, joined by valid bytes.
+    if let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+/// Request body that fails if the client sends it too slowly, or if it is too large.
+struct TimedBody {
+    body: Incoming,
+    received: u64,
+    window: Duration,
+    behind: Duration,
+    waiting_since: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedBody {
+    const fn new(body: Incoming, window: Duration) -> Self {
+        let behind = Duration::ZERO;
+        Self { body, received: 0, window, behind, waiting_since: None, sleep: None }
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ExpiredTimeout> {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let due = since + self.window.saturating_sub(self.behind);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        if sleep.deadline() != due {
+            sleep.as_mut().reset(due);
+        }
+        sleep.as_mut().poll(cx).map(|()| ExpiredTimeout::Body)
+    }
+
+    fn has_received(&mut self, bytes: usize) {
+        let waited = self.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let allowed = Duration::from_secs(1) * length / RATE_MIN;
+        // A service that is slow to read must not use up the client's time.
+        self.behind = (self.behind + waited.min(self.window / 2)).saturating_sub(allowed);
+        self.received += bytes as u64;
+    }
+}
+
+impl Body for TimedBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.has_received(frame.data_ref().map_or(0, Bytes::len));
+                if this.received > BODY_MAX {
+                    let error =
+                        io::Error::new(io::ErrorKind::InvalidData, FramingError::BodyTooLarge);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                let timeout = ready!(this.poll_timeout(cx));
+                let error = io::Error::new(io::ErrorKind::TimedOut, timeout);
+                Poll::Ready(Some(Err(error.into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Response body in pieces of at most [`SLICE`].
+pub(super) struct SlicedBody {
+    body: ResponseBody,
+    /// Rest of the last frame of the body.
+    piece: Bytes,
+    /// Length of the piece that h2 got last.
+    handed: usize,
+    open: OpenResponse,
+}
+
+impl SlicedBody {
+    fn hand(&mut self) -> Frame<Bytes> {
+        let piece = self.piece.split_to(self.piece.len().min(SLICE));
+        self.handed = piece.len();
+        self.open.waits();
+        Frame::data(piece)
+    }
+}
+
+impl Body for SlicedBody {
+    type Data = Bytes;
+    type Error = <ResponseBody as Body>::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        this.open.is_asked(std::mem::take(&mut this.handed));
+        if !this.piece.is_empty() {
+            return Poll::Ready(Some(Ok(this.hand())));
+        }
+        let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            ended => return Poll::Ready(ended),
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                this.piece = data;
+                Poll::Ready(Some(Ok(this.hand())))
+            }
+            Err(trailers) => Poll::Ready(Some(Ok(trailers))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.piece.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.piece.len() as u64;
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}

@@ -1,0 +1,99 @@
+//! Direct hits give the responses of the ordinary path: random requests to two caches, one of which
+//! has direct hits disabled.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use forebay_testkit::client::{Client, Reply, Request};
+use forebay_testkit::origin::{Answer, Framing, Origin, Received};
+
+use crate::server::TestServer;
+
+/// Requests to each cache.
+const REQUESTS: usize = 2_000;
+
+const PAGES: [&str; 9] =
+    ["/plain", "/tag", "/date", "/vary", "/chunked", "/old", "/none", "/big", "/no"];
+
+/// Fields of requests, each with the values that clients send.
+const FIELDS: [(&str, &[&str]); 10] = [
+    ("Accept-Encoding", &["gzip", "br, gzip", "identity"]),
+    ("accept-language", &["de", "DE , en"]),
+    ("COOKIE", &["id=1"]),
+    ("Cache-Control", &["max-age=0", "only-if-cached", "no-cache", "min-fresh=5", "x"]),
+    ("Pragma", &["no-cache"]),
+    ("If-None-Match", &["\"t\"", "W/\"t\"", "*", "\"x\", \"t\"", "t"]),
+    ("If-Modified-Since", &["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1993 08:49:37 GMT", "x"]),
+    ("Range", &["bytes=0-1", "bytes=9999-"]),
+    ("Connection", &["keep-alive", "Keep-Alive", "accept-language", "keep-alive, x-a"]),
+    ("X-A", &["1"]),
+];
+
+fn answer(received: &Received) -> Answer {
+    let ok = |body: &[u8]| {
+        let date = "Thu, 01 Jan 2026 00:00:00 GMT";
+        Answer::ok(body.to_vec()).field("Date", date).field("Cache-Control", "max-age=60")
+    };
+    match received.path() {
+        "/tag" => ok(b"tagged").field("ETag", "\"t\"").field("Access-Control-Allow-Origin", "*"),
+        "/date" => ok(b"dated").field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        "/vary" => {
+            let language = received.fields.first("accept-language").unwrap_or("-").to_owned();
+            ok(language.as_bytes())
+                .field("Vary", "Accept-Language, Cookie")
+                .field("ETag", "W/\"t\"")
+        }
+        "/chunked" => ok(b"in chunks").framing(Framing::Chunked),
+        "/old" => ok(b"old").field("Age", "7").field("Cache-Status", "upstream; hit"),
+        "/none" => Answer::status(404).body("none").field("Cache-Control", "max-age=60"),
+        "/big" => ok(&vec![b'b'; 40_000]),
+        "/no" => Answer::status(204).field("Cache-Control", "max-age=60"),
+        _ => ok(b"plain"),
+    }
+}
+
+fn request(rng: &mut Rng) -> Request {
+    let method = if rng.u8(..5) == 0 { "HEAD" } else { "GET" };
+    let mut request = Request::new(method, PAGES[rng.usize(..PAGES.len())]);
+    for (name, values) in FIELDS {
+        if rng.u8(..6) == 0 {
+            request = request.field(name, values[rng.usize(..values.len())]);
+        }
+    }
+    request
+}
+
+/// Status, sorted fields and body of a response.
+fn contents(reply: &Reply) -> (u16, Vec<String>, Vec<u8>) {
+    let head = String::from_utf8_lossy(&reply.raw_head).into_owned();
+    let mut fields: Vec<String> = head.lines().skip(1).map(str::to_owned).collect();
+    fields.sort();
+    // Ids differ between two caches.
+    let body = reply.body().split(|byte| *byte == b'\n');
+    let body: Vec<_> = body.filter(|line| !line.starts_with(b"request: ")).collect();
+    (reply.status, fields, body.concat())
+}
+
+#[tokio::test]
+async fn direct_hits_are_the_responses_of_the_ordinary_path() -> anyhow::Result<()> {
+    let origin = Origin::start(answer).await?;
+    let direct = TestServer::start(origin.address(), &[]).await?;
+    let ordinary = TestServer::start(origin.address(), &[("direct_hits", "false")]).await?;
+    let mut clients =
+        [Client::connect(direct.address).await?, Client::connect(ordinary.address).await?];
+    let mut rng = Rng::with_seed(7);
+    for number in 0..REQUESTS {
+        let request = request(&mut rng);
+        let mut replies = Vec::new();
+        for client in &mut clients {
+            replies.push(contents(&client.ask(&request).await?));
+        }
+        assert_eq!(replies[0], replies[1], "{number}: {request:?}");
+        if rng.u8(..20) == 0 {
+            let step = Duration::from_secs(rng.u64(1..40));
+            direct.clock.step(step);
+            ordinary.clock.step(step);
+        }
+    }
+    Ok(())
+}

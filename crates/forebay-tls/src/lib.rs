@@ -1,0 +1,24 @@
+//! TLS for forebay: certificates, their reload, and server configurations.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`certificate`] | a certificate with its key, read from PEM files and checked |
+//! | [`store`] | all certificates of a process; selection by server name; reload of changed files |
+//! | [`server`] | server configurations, and handshakes within bounds |
+//!
+//! Deliberately absent: HTTP, listeners and configuration files. No cipher suite and no version
+//! below 1.2 can be selected, because the defaults of rustls are safe.
+
+pub mod certificate;
+pub mod server;
+pub mod store;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+/// Returns the provider of cryptography: the only place that selects one.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

@@ -1,0 +1,232 @@
+//! Server configurations, and handshakes within bounds.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::{Acceptor, ServerConfig, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{HandshakeKind, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::certificate::{read, read_certificates};
+use crate::store::CertificateStore;
+
+/// Lowest protocol version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MinVersion {
+    /// TLS 1.2.
+    #[default]
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// Certificates that a listener asks of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// None.
+    #[default]
+    Off,
+    /// Verified if the client sends one.
+    Optional,
+    /// Verified; a handshake without one fails.
+    Required,
+}
+
+/// Files with which client certificates are verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuthority {
+    /// PEM file with the certificates of the authorities.
+    pub ca: PathBuf,
+    /// PEM file with revocation lists.
+    pub crl: Option<PathBuf>,
+}
+
+/// Settings of the TLS server of one listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Lowest protocol version.
+    pub min_version: MinVersion,
+    /// Application protocols (ALPN) in the order of preference, such as `h2`.
+    pub protocols: Vec<Vec<u8>>,
+    /// Certificates that clients are asked for.
+    pub client_certificates: ClientCertificates,
+    /// Authority of client certificates; required unless none are asked for.
+    pub authority: Option<ClientAuthority>,
+    /// Maximum time of a handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// TLS server of one listener.
+#[derive(Clone, Debug)]
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+    store: Arc<CertificateStore>,
+    handshake_timeout: Duration,
+    handshakes: Arc<Semaphore>,
+}
+
+/// Connection after its handshake.
+pub struct Handshake<S> {
+    /// Encrypted stream.
+    pub stream: TlsStream<S>,
+    /// Continuation of an earlier session if `true`.
+    pub is_resumed: bool,
+    /// Application protocol that was agreed on is HTTP/2 if `true`.
+    pub is_h2: bool,
+    /// Verified certificate of the client as a value of `Client-Cert` (RFC 9440 section 2.2).
+    pub client_certificate: Option<String>,
+}
+
+/// Reason for which a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The handshake was not complete in time.
+    #[error("the TLS handshake was not complete in time")]
+    Timeout,
+    /// No certificate has the requested name.
+    #[error("no certificate for the requested server name")]
+    UnknownName,
+    /// The client or the connection failed.
+    #[error(transparent)]
+    Failed(#[from] std::io::Error),
+}
+
+impl HandshakeError {
+    /// Returns the value of the label `result`.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::UnknownName => "unknown-name",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// Alert `unrecognized_name` (RFC 6066 section 3) as a record. The rustls server has no way to send
+/// it.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+const ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
+const FROM_1_2: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+
+impl TlsServer {
+    /// Builds the server. All servers of a process share the bound on handshakes under way.
+    ///
+    /// # Errors
+    /// One sentence if the authority of client certificates cannot be used.
+    pub fn new(
+        settings: &TlsSettings,
+        store: Arc<CertificateStore>,
+        handshakes: Arc<Semaphore>,
+    ) -> Result<Self, String> {
+        let versions = match settings.min_version {
+            MinVersion::Tls12 => FROM_1_2,
+            MinVersion::Tls13 => ONLY_1_3,
+        };
+        let provider = crate::provider();
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(versions)
+            .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let builder = match (settings.client_certificates, &settings.authority) {
+            (ClientCertificates::Off, _) => builder.with_no_client_auth(),
+            (_, None) => return Err("client certificates need `client_ca`".to_owned()),
+            (asked, Some(authority)) => {
+                let roots = Arc::new(roots(&authority.ca)?);
+                let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                if let Some(crl) = &authority.crl {
+                    verifier = verifier.with_crls(revocation_lists(crl)?);
+                }
+                if asked == ClientCertificates::Optional {
+                    verifier = verifier.allow_unauthenticated();
+                }
+                let verifier = verifier.build();
+                let ca = authority.ca.display();
+                let verifier = verifier.map_err(|error| format!("{ca} cannot be used: {error}"))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_cert_resolver(store.clone());
+        config.alpn_protocols.clone_from(&settings.protocols);
+        // Without tickets, only the last 256 sessions could be resumed.
+        config.ticketer = rustls::crypto::ring::Ticketer::new()
+            .map_err(|error| format!("session tickets cannot be set up: {error}"))?;
+        Ok(Self {
+            config: Arc::new(config),
+            store,
+            handshake_timeout: settings.handshake_timeout,
+            handshakes,
+        })
+    }
+
+    /// Returns the certificates of the server.
+    #[must_use]
+    pub const fn store(&self) -> &Arc<CertificateStore> {
+        &self.store
+    }
+
+    /// Carries out a handshake. The time includes the wait for a slot, of which there are as many as
+    /// handshakes may be under way.
+    ///
+    /// # Errors
+    /// If the handshake fails or takes too long.
+    pub async fn accept<S>(&self, stream: S) -> Result<Handshake<S>, HandshakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let shaken = timeout(self.handshake_timeout, async {
+            let _slot = self.handshakes.acquire().await.map_err(std::io::Error::other)?;
+            self.shake(stream).await
+        });
+        shaken.await.unwrap_or(Err(HandshakeError::Timeout))
+    }
+
+    async fn shake<S>(&self, stream: S) -> Result<Handshake<S>, HandshakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        if !self.store.serves(start.client_hello().server_name()) {
+            start.io.write_all(&UNRECOGNIZED_NAME).await?;
+            start.io.shutdown().await?;
+            return Err(HandshakeError::UnknownName);
+        }
+        let stream = start.into_stream(self.config.clone()).await?;
+        let (_, connection) = stream.get_ref();
+        let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let is_h2 = connection.alpn_protocol() == Some(b"h2");
+        let certificate = connection.peer_certificates().and_then(<[_]>::first);
+        let client_certificate =
+            certificate.map(|certificate| format!(":{}:", BASE64.encode(certificate)));
+        Ok(Handshake { stream, is_resumed, is_h2, client_certificate })
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let named = |reason: String| format!("{} {reason}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path).map_err(named)? {
+        roots.add(certificate).map_err(|error| named(format!("cannot be used: {error}")))?;
+    }
+    Ok(roots)
+}
+
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let named = |reason: String| format!("{} {reason}", path.display());
+    let pem = read(path).map_err(named)?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&pem).collect();
+    let lists = lists.map_err(|error| named(format!("is not a PEM file: {error}")))?;
+    if lists.is_empty() {
+        return Err(named("contains no revocation list in PEM form".to_owned()));
+    }
+    Ok(lists)
+}

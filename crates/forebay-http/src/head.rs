@@ -2,7 +2,7 @@
 //!
 //! An entry keeps them as the bytes of an HTTP/1.1 head, without the empty line at its end: the
 //! status line, then one line for each field, names in lower case. A hit is answered with these
-//! bytes; lower tiers store them. [`FRONT`] names the fields that come first, so that a hit finds
+//! bytes; lower tiers store them. `Age`, `Content-Length` and `Date` come first, so that a hit finds
 //! them without reading all lines.
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -374,7 +374,7 @@ impl Metrics {
             (Source::Followed, _) => self.count_avoided(site.into(), "flight"),
             (Source::Instance, _) => self.count_avoided(site.into(), "lease"),
             (Source::Refreshing, Some(Why::EarlyRefresh)) => {
-                self.count_avoided(site.into(), "early")
+                self.count_avoided(site.into(), "early");
             }
             // The engine reports each load that it held back.
             (Source::Fallback, Some(Why::BackOff)) => {}

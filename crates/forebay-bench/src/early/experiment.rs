@@ -143,7 +143,7 @@ impl Tally {
         self.learnt = Some((least.min(cost), most.max(cost)));
         match obtained.source {
             Source::Hit | Source::Refreshing if obtained_is_fresh(obtained) => {
-                self.add_fresh(answer)
+                self.add_fresh(answer);
             }
             Source::Led { .. } => self.led += 1,
             Source::Followed if begun_early(obtained) => {

@@ -74,7 +74,7 @@ impl ClusterMetrics {
                 self.leases.get_or_create(&ResultLabel { result: came.code() }).inc();
             }
             Event::PurgeReceived(kind) => {
-                _ = self.received.get_or_create(&KindLabel { kind }).inc()
+                _ = self.received.get_or_create(&KindLabel { kind }).inc();
             }
             Event::PublishFailed(kind) => {
                 self.unpublished.get_or_create(&KindLabel { kind }).inc();

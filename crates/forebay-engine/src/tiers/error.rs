@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// The reason why an operation of a tier had no effect. Callers get it only with
-/// [`TierErrors::Strict`].
+/// [`TierErrors::Strict`](crate::TierErrors::Strict).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {

@@ -177,7 +177,7 @@ impl BusTrust {
         self.marks().any(|mark| departed < mark.at)
     }
 
-    /// Returns true if an entry loaded at this time is unverified at `now` and must not be served. For
+    /// Returns true if an entry whose load was sent at `departed` is unverified at `now` and must not be served. For
     /// entries from an earlier process, whose positions are not valid in this one.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {

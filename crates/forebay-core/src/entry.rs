@@ -230,7 +230,8 @@ impl Lifetime {
     }
 }
 
-/// Permission of the origin to serve an entry stale (RFC 9111 section 4.2.4).
+/// Permission to serve an entry stale (RFC 9111 section 4.2.4). The stale windows of the entry, or
+/// the caller, say for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Stale {
     /// Stale responses are permitted within a window of the entry or of the caller.

@@ -200,7 +200,8 @@ struct Prefix {
     at: Timestamp,
 }
 
-/// Number of recorded purges with which an entry older than the newest purge is compared.
+/// Number of sites, tags and prefixes with a recorded purge. An entry that was loaded before the
+/// newest purge is compared with the records of its site and tags, and with all prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Recorded {
     /// Number of purged sites.

@@ -130,7 +130,8 @@ impl Redis {
         Some(SharingState { bus_connected, instances, lag: progress.lag() })
     }
 
-    /// Returns the state of each endpoint, the nearest first.
+    /// Returns the state of each endpoint in the order of the settings: the nearest one, then the
+    /// fallback servers.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointState> {
         let used = self.0.endpoints.iter().position(|endpoint| endpoint.is_usable());

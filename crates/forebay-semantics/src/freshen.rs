@@ -42,8 +42,9 @@ pub fn validated(status: StatusCode) -> Validated {
 }
 
 /// Returns the effect of the response to a HEAD on a stored response to GET with a body of `length`
-/// bytes (RFC 9111 section 4.3.5): unchanged if each validator in it and the length equal the
-/// stored ones.
+/// bytes (RFC 9111 section 4.3.5): nothing if its status is not 200; unchanged if each of `ETag`,
+/// `Last-Modified`, `Content-Length` and `Content-Encoding` that it has equals the stored one;
+/// otherwise changed.
 ///
 /// If unchanged, [`merge_not_modified`](crate::validate::merge_not_modified) returns the updated
 /// fields.

@@ -35,7 +35,7 @@ pub struct Chapter {
     pub rules: &'static [Rule],
 }
 
-/// All chapters, in the order in which a response meets them.
+/// All chapters of `docs/http.md`, in the order of the page.
 pub const RULES: &[Chapter] = &[
     Chapter { title: "Storage", rules: storing::RULES },
     Chapter { title: "Freshness", rules: freshness::RULES },

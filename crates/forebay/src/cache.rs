@@ -329,7 +329,8 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Returns a stored value with these options; see [`Cache::get`].
+    /// Returns the stored value with these options, or `None` if there is none that is fresh or may be
+    /// served stale. Loads and refreshes nothing; see [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
         let key = key.as_ref();
         match self.cache.shared.get_fresh(key, &self.demand) {

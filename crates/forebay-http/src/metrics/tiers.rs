@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::{SECONDS, TierLabel};
 
-/// Metric that a lower tier counts itself. Each has its own label.
+/// Kind of counter that a lower tier (disk, Redis) keeps itself. Beside `tier`, each has one label:
+/// `reason` (rejected, errors), `result` (writes) or `direction` (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierCounter {
     /// Number of values that were read and rejected, by reason.

@@ -15,7 +15,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::exchanges::Exchanges;
 use super::framing::{Phase, Scanner, cause_in_chain};
 
-/// Timeouts of a client connection.
+/// Timeouts of a client connection: for its first byte, a request head, the pause between requests,
+/// falling behind [`RATE_MIN`] in the request body or in reading the response, and for discarding
+/// bytes after an early close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
     /// Maximum time from the first byte of a head to its last. Default 10 s: a head is a few

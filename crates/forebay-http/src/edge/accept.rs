@@ -13,7 +13,7 @@ use super::address_limits::AddressLimits;
 use super::peer::{ConnectionInfo, Role};
 use super::proxy_protocol;
 use super::sniff::{Sniffed, sniff};
-use crate::connection::Connections;
+use crate::connection::{Connections, stop_requested};
 
 /// Protocols in metrics.
 const HTTP_1: &str = "http/1.1";
@@ -94,11 +94,16 @@ impl Connections {
     }
 
     /// Serves HTTP/1, or HTTP/2 if the connection begins with its preface.
-    async fn accept_cleartext<S>(self, mut stream: S, info: ConnectionInfo, listener: &str)
+    async fn accept_cleartext<S>(mut self, mut stream: S, info: ConnectionInfo, listener: &str)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        match sniff(&mut stream, &self.timeouts, &self.counters).await {
+        let sniffed = tokio::select! {
+            sniffed = sniff(&mut stream, &self.timeouts, &self.counters) => sniffed,
+            // A connection that has sent no request has none to wait for.
+            () = stop_requested(&mut self.stop) => Sniffed::Ended,
+        };
+        match sniffed {
             Sniffed::Http1(received) => {
                 let _open = self.service.metrics().open_connection(listener, HTTP_1);
                 self.serve_http1(stream, received.freeze(), info).await;

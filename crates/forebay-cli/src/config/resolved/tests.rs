@@ -428,7 +428,7 @@ fn errors_in_redis_options_have_their_positions_and_contain_no_secrets() {
         "f.toml:2:7: redis.url: is not a URL such as \"redis://127.0.0.1:6379\": ",
         "f.toml:3:11: redis.cluster: must name 1 to 64 servers",
         "f.toml:3:11: redis.cluster: cannot be used together with `url`; remove one of them",
-        "f.toml:4:13: redis.namespace: namespace `a b` is invalid: expected 1 to 64 letters",
+        "f.toml:4:13: redis.namespace: Redis namespace `a b` is invalid: expected 1 to 64",
         "f.toml:5:16: redis.read_timeout: 50 needs a unit, such as \"250ms\"",
         "f.toml:6:8: redis.user: requires `password_file` as well",
         "f.toml:7:14: redis.client_key: names a file without a section \"-----BEGIN PRIV",

@@ -9,49 +9,38 @@ mod health;
 mod purge;
 mod reload;
 
-use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::request_guard::GuardCounters;
 use forebay_tls::store::CertificateStore;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
 
+use crate::listener::ListeningSocket;
 use crate::reload::Reload;
 use crate::shared::SharedTier;
+use crate::small_server::{self, Answer, ServerLimits, text};
 use crate::socket::listen;
-use crate::{disk, shared};
+use crate::{disk, probe, shared};
 pub(crate) use guard::Token;
 use guard::{Guard, Refusal};
 
-/// Maximum number of open connections to the admin listener: operators, dashboards and scrapers.
-const CONNECTIONS_MAX: usize = 256;
-
-/// Maximum time from the end of a request to the complete head of the next one.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Bounds of the admin listener: operators, dashboards and scrapers.
+const LIMITS: ServerLimits =
+    ServerLimits { connections_max: 256, head_timeout: Duration::from_secs(60) };
 
 /// HTML of the dashboard.
 const PAGE: &str = include_str!("admin/page.html");
 
 /// Admin listener that is bound and not yet running.
 pub(crate) struct Admin {
-    listener: TcpListener,
+    socket: ListeningSocket,
     address: SocketAddr,
     guard: Guard,
 }
@@ -71,22 +60,22 @@ struct AdminHandler {
     state: AdminState,
 }
 
-type Answer = Response<Full<Bytes>>;
-
 impl Admin {
     /// Binds the address.
     ///
     /// # Errors
     /// A message with the address, the cause and the flag to change if the address cannot be bound.
     pub(crate) fn bind(address: SocketAddr, token: Arc<Token>) -> anyhow::Result<Self> {
-        let listener = listen(address).map_err(|error| {
+        let cannot_listen = |error: io::Error| {
             anyhow::anyhow!(
                 "admin listener cannot listen on {address}: {error}; choose another address with \
                  --admin, or `admin` in the file"
             )
-        })?;
+        };
+        let listener = listen(address).map_err(cannot_listen)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, guard: Guard::new(address, token) })
+        let socket = ListeningSocket::Tcp(listener);
+        Ok(Self { socket, address, guard: Guard::new(address, token) })
     }
 
     /// Address that the listener is bound to.
@@ -94,35 +83,14 @@ impl Admin {
         self.address
     }
 
-    /// Serves requests until `stopping` becomes true.
-    pub(crate) async fn run(self, state: AdminState, mut stopping: watch::Receiver<bool>) {
+    /// Answers until the process exits.
+    pub(crate) async fn run(self, state: AdminState) {
         let handler = Arc::new(AdminHandler { guard: self.guard, state });
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = stopping.wait_for(|stop| *stop) => return,
-            };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            // Above the limit, the connection is closed at once.
-            let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
+        let answer = move |request| {
             let handler = handler.clone();
-            tokio::spawn(async move {
-                let answer = service_fn(move |request| {
-                    let handler = handler.clone();
-                    async move { Ok::<_, Infallible>(handler.answer(request).await) }
-                });
-                let mut server = http1::Builder::new();
-                server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
-                    tracing::debug!(%peer, %error, "admin connection ended with an error");
-                }
-                drop(permit);
-            });
-        }
+            async move { handler.answer(request).await }
+        };
+        small_server::run(self.socket, LIMITS, answer).await;
     }
 }
 
@@ -138,10 +106,11 @@ impl AdminHandler {
         }
         let path = request.uri().path().to_owned();
         match (request.method(), &*path) {
-            (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE.into()),
+            (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE),
             (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
             (&Method::GET, "/readyz") => {
-                json_answer(StatusCode::OK, &health::readiness(&self.state))
+                let (status, _) = probe::readiness(self.state.service.phase());
+                json_answer(status, &health::readiness(&self.state))
             }
             (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &health::health(&self.state)),
             (&Method::GET, "/metrics") => {
@@ -176,16 +145,9 @@ impl AdminHandler {
         if let Some(disk) = disk {
             disk::count(disk, service.metrics());
         }
+        service.metrics().set_phase(service.phase());
         service.metrics().render(service.engine(), front)
     }
-}
-
-fn text(kind: &'static str, body: String) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answer {

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Origin(OriginArgs),
     /// Invalidate entries in a running cache.
     Purge(PurgeArgs),
+    /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.
+    Probe(ProbeArgs),
 }
 
 /// Flags of `serve`. Each one overrides the file. The help hides the values of environment
@@ -140,6 +142,14 @@ pub(crate) struct OriginArgs {
     /// Listen address.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3000")]
     pub(crate) listen: SocketAddr,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Group)]
+pub(crate) struct ProbeArgs {
+    /// URL of the probe listener or the admin listener; without a path, /readyz is asked.
+    #[arg(default_value = "http://127.0.0.1:8081")]
+    pub(crate) url: String,
 }
 
 /// Flags of `purge`.

@@ -1,5 +1,6 @@
 //! Sockets of listeners, and the streams that they accept.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,23 +30,17 @@ pub(crate) enum AcceptedStream {
 }
 
 impl ListeningSocket {
-    /// Binds the address of a listener.
+    /// Binds an address.
     ///
     /// # Errors
-    /// A message with the address, the cause and the option to change, if it cannot be bound.
-    pub(crate) fn bind(address: &ListenAddress) -> anyhow::Result<Self> {
-        let socket = match address {
+    /// If it cannot be bound.
+    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
+        match address {
             ListenAddress::Tcp(tcp) => listen(*tcp).map(Self::Tcp),
             ListenAddress::Unix(path) => {
                 listen_unix(path).map(|socket| Self::Unix(socket, address.clone()))
             }
-        };
-        socket.map_err(|error| {
-            anyhow::anyhow!(
-                "cannot listen on {address}: {error}; choose another address with --listen, or \
-                 `listen` or [[listener]] in the file"
-            )
-        })
+        }
     }
 
     /// Bound address, with the port that the system chose.
@@ -57,10 +52,10 @@ impl ListeningSocket {
     }
 }
 
-impl Listener {
-    /// Bound address.
-    pub(crate) fn address(&self) -> Option<ListenAddress> {
-        self.socket.address()
+impl ListeningSocket {
+    /// Accepts a connection.
+    pub(crate) async fn accept(&self) -> io::Result<(AcceptedStream, PeerAddress)> {
+        poll_fn(|cx| self.poll_accept(cx)).await
     }
 
     /// Accepts a connection.
@@ -68,13 +63,13 @@ impl Listener {
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(AcceptedStream, PeerAddress)>> {
-        match &self.socket {
-            ListeningSocket::Tcp(socket) => socket.poll_accept(cx).map(|accepted| {
+        match self {
+            Self::Tcp(socket) => socket.poll_accept(cx).map(|accepted| {
                 let (stream, peer) = accepted?;
                 stream.set_nodelay(true)?;
                 Ok((AcceptedStream::Tcp(stream.into_std()?), peer.ip().into()))
             }),
-            ListeningSocket::Unix(socket, _) => socket.poll_accept(cx).map(|accepted| {
+            Self::Unix(socket, _) => socket.poll_accept(cx).map(|accepted| {
                 let (stream, _) = accepted?;
                 Ok((AcceptedStream::Unix(stream.into_std()?), PeerAddress::Unix))
             }),

@@ -13,9 +13,12 @@
 //! | `shared` | shared Redis tiers: connecting, health, metrics |
 //! | `cluster` | leases and the invalidation bus over all shared tiers |
 //! | `origin` | sample origin |
+//! | `probe` | probe listener: readiness without a token |
+//! | `probe_command` | `forebay probe`: readiness as an exit code |
 //! | `purge` | `forebay purge`: sends a purge to a running cache |
 //! | `log` | log output |
 //! | `output` | lines on stdout and stderr, and the text of an error |
+//! | `small_server` | HTTP servers for operators |
 //! | `socket` | listening sockets |
 //! | `stop` | signals and the limit on open files |
 
@@ -28,11 +31,14 @@ mod listener;
 mod log;
 mod origin;
 mod output;
+mod probe;
+mod probe_command;
 mod purge;
 mod reload;
 mod serve;
 mod settings;
 mod shared;
+mod small_server;
 mod socket;
 mod stop;
 mod tls;
@@ -58,6 +64,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check(&args.file),
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
+        Command::Probe(args) => probe_command::run(&args.url),
     };
     ExitCode::from(code.unwrap_or_else(|error| {
         print_error(format_args!("forebay: {}", describe(&error)));

@@ -2,10 +2,10 @@
 
 mod demo;
 mod listen;
+mod shutdown;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use forebay_disk::Disk;
@@ -13,15 +13,16 @@ use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
 use forebay_http::connection::Connections;
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
-use forebay_http::{Metrics, Service, Site, Sites};
+use forebay_http::{Metrics, Phase, Service, Site, Sites};
 use tokio::sync::watch;
 
 use crate::admin::{Admin, AdminState, Token};
 use crate::args::ServeArgs;
-use crate::config::AccessLog;
 use crate::config::resolved::ResolvedConfig;
+use crate::config::{AccessLog, ListenAddress};
 use crate::log::Log;
 use crate::output::{print_error, print_line};
+use crate::probe::Probe;
 use crate::reload::{Reload, ReloadTargets, Source};
 use crate::shared::{LoggingObserver, SharedTier};
 use crate::stop::{Signals, hang_ups, raise_open_files};
@@ -30,9 +31,7 @@ use crate::workers::Workers;
 use crate::{FAILED, USAGE, cluster, disk, log, settings, shared, tls};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
-
-/// Maximum time for the disk tier to write accepted entries, after all connections have ended.
-const DISK_CLOSE_MAX: Duration = Duration::from_secs(2);
+use shutdown::ShutdownTimes;
 
 /// Runs the cache until a stop signal.
 ///
@@ -70,44 +69,19 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     };
     let log = log::init(config.log, config.access_log);
     raise_open_files();
-    let (mut signals, hang_ups) = (Signals::listen()?, hang_ups()?);
+    let (signals, hang_ups) = (Signals::listen()?, hang_ups()?);
     let (stop, stopping) = watch::channel(false);
     let source = Source { file: args.config.clone(), overrides };
-    let mut running = Running::start(config, source, log, stopping)?;
+    let running = Running::start(config, source, log, stopping)?;
     tokio::spawn(running.reload.clone().on_each(hang_ups));
-    let (urls, admin) = (running.urls(), running.admin);
-    print_line(format_args!("forebay ready: {urls} (admin http://{admin})"));
+    running.service.enter(Phase::Ready);
+    print_line(format_args!("forebay ready: {}", running.addresses()));
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
         // The origin runs until the process ends, because the drain needs its responses.
         tokio::spawn(demo.run());
     }
-    running.listeners.accept_until(signals.stop(), &mut running.workers).await;
-    // An open listener would accept connections that are never served; a closed one refuses them.
-    drop(running.listeners);
-    stop.send_replace(true);
-    tracing::info!(
-        "stopping on a signal: no new client connections are accepted, requests in progress are \
-         completed"
-    );
-    let workers = running.workers;
-    let drained = tokio::task::spawn_blocking(move || workers.join());
-    tokio::select! {
-        _ = drained => {}
-        () = signals.stop() => {
-            tracing::warn!("second stop signal: exiting at once, requests in progress are aborted");
-        }
-    }
-    let closing = async |disk: Arc<Disk>| {
-        running.engine.settle().await;
-        disk.close().await;
-    };
-    if let Some(disk) = running.disk
-        && tokio::time::timeout(DISK_CLOSE_MAX, closing(disk)).await.is_err()
-    {
-        tracing::warn!(limit = ?DISK_CLOSE_MAX, "disk tier did not write all accepted entries \
-                                                 before the exit: the others are lost");
-    }
+    running.serve_until_stopped(signals, stop).await;
     Ok(0)
 }
 
@@ -116,9 +90,11 @@ struct Running {
     listeners: Listeners,
     workers: Workers,
     admin: SocketAddr,
+    probes: Vec<ListenAddress>,
     reload: Arc<Reload>,
-    engine: Arc<Engine>,
+    service: Arc<Service>,
     disk: Option<Arc<Disk>>,
+    times: ShutdownTimes,
 }
 
 impl Running {
@@ -139,13 +115,16 @@ impl Running {
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
+        let probes = config.probes.iter().map(Probe::bind).collect::<anyhow::Result<Vec<_>>>()?;
+        let probe_addresses = probes.iter().filter_map(Probe::address).collect();
         let connections = Connections {
             service: service.clone(),
             timeouts: ClientTimeouts::default(),
             counters: front.clone(),
-            stop: stopping.clone(),
+            stop: stopping,
         };
-        let workers = Workers::start(config.threads, &connections)?;
+        let times = ShutdownTimes { delay: config.shutdown_delay, drain_max: config.drain_max };
+        let workers = Workers::start(config.threads, &connections, times.drain_max)?;
         let targets = ReloadTargets {
             service: service.clone(),
             limits,
@@ -154,16 +133,16 @@ impl Running {
             log,
         };
         let reload = Arc::new(Reload::new(source, targets, config));
-        let engine = service.engine().clone();
         let state = AdminState {
-            service,
+            service: service.clone(),
             front,
             reload: reload.clone(),
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             shared,
         };
-        tokio::spawn(admin.run(state, stopping));
+        tokio::spawn(admin.run(state));
+        probes.into_iter().for_each(|probe| drop(tokio::spawn(probe.run(service.clone()))));
         if let Some((tls, interval)) =
             tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
         {
@@ -172,12 +151,31 @@ impl Running {
         if let Some(disk) = &disk {
             tokio::spawn(disk::log_widened_purges(disk.clone()));
         }
-        Ok(Self { listeners, workers, admin: admin_address, reload, engine, disk })
+        Ok(Self {
+            listeners,
+            workers,
+            admin: admin_address,
+            probes: probe_addresses,
+            reload,
+            service,
+            disk,
+            times,
+        })
     }
 
-    fn urls(&self) -> String {
-        let urls = self.listeners.urls();
-        urls.collect::<Vec<_>>().join(" ")
+    /// Addresses of all listeners, as in the line that reports the readiness.
+    fn addresses(&self) -> String {
+        let urls = self.listeners.urls().collect::<Vec<_>>().join(" ");
+        let probes = self.probes.iter().map(|address| format!("probe {}, ", url(address)));
+        format!("{urls} ({}admin http://{})", probes.collect::<String>(), self.admin)
+    }
+}
+
+/// URL of a cleartext listener.
+fn url(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) => format!("http://{address}"),
+        ListenAddress::Unix(_) => address.to_string(),
     }
 }
 

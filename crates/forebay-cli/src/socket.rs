@@ -13,6 +13,9 @@ use tokio::net::{TcpListener, UnixListener};
 /// retries after a second.
 const BACKLOG: i32 = 4_096;
 
+/// Maximum number of connections that wait in the listen queue of one socket.
+pub(crate) const BACKLOG_MAX: usize = BACKLOG as usize;
+
 /// Listens on an address; port 0 takes a free port.
 ///
 /// # Errors

@@ -23,12 +23,21 @@ impl Signals {
     }
 
     /// Resolves at the next SIGTERM or SIGINT.
-    pub(crate) async fn stop(&mut self) {
+    pub(crate) async fn next(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
         }
     }
+}
+
+/// Signal that stops the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    /// SIGTERM, of a service manager.
+    Terminate,
+    /// SIGINT, of a terminal.
+    Interrupt,
 }
 
 /// Installs the handler of SIGHUP, which reloads the configuration. Without it SIGHUP would end

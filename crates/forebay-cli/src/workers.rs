@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use forebay_http::DrainCut;
 use forebay_http::connection::{Connections, stop_requested};
 use forebay_http::edge::accept::AcceptRules;
 use forebay_semantics::PeerAddress;
@@ -20,9 +21,6 @@ use crate::listener::AcceptedStream;
 
 /// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
-
-/// Maximum time for responses in progress to complete after a stop signal.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Interval at which the drain checks whether all tier writes have ended.
 const WRITES_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -46,11 +44,16 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads that serve `connections`.
+    /// Starts `count` threads that serve `connections`. `drain_max` is the maximum time for responses
+    /// in progress to complete after the stop.
     ///
     /// # Errors
     /// If a thread or its runtime cannot be started.
-    pub(crate) fn start(count: usize, connections: &Connections) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        count: usize,
+        connections: &Connections,
+        drain_max: Duration,
+    ) -> anyhow::Result<Self> {
         let mut workers = Self {
             queues: Vec::new(),
             threads: Vec::new(),
@@ -69,7 +72,7 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
-                    runtime.block_on(serve(accepted, connections, &drained));
+                    runtime.block_on(serve(accepted, connections, &drained, drain_max));
                     // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
                 })
@@ -93,7 +96,8 @@ impl Workers {
         let _ = queue.send(accepted).await;
     }
 
-    /// Waits until every thread has drained; each takes at most `DRAIN_MAX`.
+    /// Waits until every thread has drained; each takes at most the time limit of the
+    /// drain.
     pub(crate) fn join(self) {
         drop(self.queues);
         for thread in self.threads {
@@ -111,6 +115,7 @@ async fn serve(
     mut accepted: mpsc::Receiver<Accepted>,
     connections: Connections,
     drained: &Barrier,
+    drain_max: Duration,
 ) {
     let mut serving = JoinSet::new();
     let mut stop = connections.stop.clone();
@@ -126,12 +131,18 @@ async fn serve(
             () = stop_requested(&mut stop) => break,
         }
     }
-    let deadline = Instant::now() + DRAIN_MAX;
+    // Connections that were accepted before the stop.
+    while let Ok(accepted) = accepted.try_recv() {
+        serving.spawn(serve_one(accepted, connections.clone()));
+    }
+    let metrics = connections.service.metrics();
+    let deadline = Instant::now() + drain_max;
     let drain = async { while serving.join_next().await.is_some() {} };
     if timeout_at(deadline, drain).await.is_err() {
+        metrics.count_drain_cut(DrainCut::Connection, serving.len());
         tracing::warn!(
             connections = serving.len(),
-            limit = ?DRAIN_MAX,
+            limit = ?drain_max,
             "time limit of the stop reached: client connections that are still open are cut"
         );
     }
@@ -140,6 +151,7 @@ async fn serve(
     let _ = timeout_at(deadline, drained.wait()).await;
     if timeout_at(deadline, wait_for_writes(&connections)).await.is_err() {
         let cut = connections.service.engine().traffic().writes;
+        metrics.count_drain_cut(DrainCut::Write, cut);
         tracing::warn!(
             writes = cut,
             "time limit of the stop reached: pending writes to lower tiers are dropped"

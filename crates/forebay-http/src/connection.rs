@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
-use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::UpgradeableConnection;
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::direct::DirectHits;
 use crate::edge::peer::{ConnectionInfo, Peer};
 use crate::failure::{Failure, Page, RequestId, respond};
+use crate::phase::Phase;
 use crate::request_guard::{
     ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
 };
@@ -116,6 +117,10 @@ impl Connections {
                 if let Some(stays) = http_1_0 {
                     close_unless_persistent(stays, &mut response);
                 }
+                let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                if service.phase() == Phase::Draining && !switches {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
                     Some((upgrade, pending)) => pending.note(upgrade, response, exchange),
@@ -169,8 +174,9 @@ where
     A: ClientService,
 {
     tokio::select! {
+        biased;
         ended = &mut *connection => ended,
-        () = stop_requested(stop) => {
+        () = stop_after_arrivals(stop) => {
             Pin::new(&mut *connection).graceful_shutdown();
             connection.await
         }
@@ -242,6 +248,13 @@ impl PendingUpgrade {
 /// Waits until the stop flag becomes `true` or its sender is dropped.
 pub async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Waits for the stop, and then until the runtime has reported the bytes that arrived before it, so
+/// that the request of a connection that has just been accepted is answered.
+pub(crate) async fn stop_after_arrivals(stop: &mut watch::Receiver<bool>) {
+    stop_requested(stop).await;
+    tokio::task::yield_now().await;
 }
 
 /// Bit that marks the ids of rejected requests. The ids of other requests start at the start time

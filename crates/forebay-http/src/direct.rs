@@ -27,6 +27,7 @@ use crate::edge::peer::{ConnectionInfo, Peer, Role};
 use crate::edge::secure;
 use crate::key;
 use crate::load::selecting;
+use crate::phase::Phase;
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::service::{DirectHit, Service, credentials};
 
@@ -52,7 +53,9 @@ impl DirectHits {
         // A trusted proxy names the client in fields, and a certificate may select a variant.
         let names_client = trust.proxies.contains(connection.peer)
             || matches!(trust.field, AddressField::Single(_));
-        if connection.role != Role::Serve || names_client || connection.certificate.is_some() {
+        let is_special = connection.role != Role::Serve || connection.certificate.is_some();
+        // While the process drains, hyper ends each connection with its response.
+        if is_special || names_client || self.service.phase() == Phase::Draining {
             return None;
         }
         let peer = Peer::of_connection(connection);

@@ -46,6 +46,7 @@ pub mod metrics;
 mod origin;
 mod origin_request;
 mod partial;
+mod phase;
 pub mod prefix_purge;
 pub mod request_guard;
 mod response_body;
@@ -58,7 +59,8 @@ mod upgrade;
 mod warnings;
 
 pub use edge::peer::{ConnectionInfo, Peer};
-pub use metrics::Metrics;
+pub use metrics::{DrainCut, Metrics};
+pub use phase::Phase;
 pub use prefix_purge::PrefixError;
 pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};

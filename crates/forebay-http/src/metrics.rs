@@ -2,6 +2,7 @@
 
 mod cluster;
 mod edge;
+mod process;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -20,10 +21,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::edge::peer::AddressOrigin;
+use crate::phase::Phase;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
+pub use process::DrainCut;
+use process::ProcessMetrics;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 
@@ -66,6 +70,7 @@ pub struct Metrics {
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
     edge: EdgeMetrics,
+    process: ProcessMetrics,
 }
 
 macro_rules! labels {
@@ -138,9 +143,15 @@ pub(crate) struct CountedResponse<'a> {
 }
 
 impl Metrics {
-    /// Creates the metrics, all with the value zero.
+    /// Creates the metrics, all with the value zero, for a build whose commit is not known.
     #[must_use]
     pub fn new() -> Self {
+        Self::of_commit("unknown")
+    }
+
+    /// Creates the metrics, all with the value zero. `commit` names the source of the binary.
+    #[must_use]
+    pub fn of_commit(commit: &'static str) -> Self {
         let seconds = || Histogram::new(SECONDS);
         let mut metrics = Self {
             registry: Registry::with_prefix("forebay"),
@@ -167,8 +178,9 @@ impl Metrics {
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
             edge: EdgeMetrics::default(),
+            process: ProcessMetrics::default(),
         };
-        metrics.register();
+        metrics.register(commit);
         // Created at zero, so that an alert sees the first increase.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
@@ -179,16 +191,18 @@ impl Metrics {
         metrics
     }
 
-    fn register(&mut self) {
+    fn register(&mut self, commit: &'static str) {
+        let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit)];
+        let info = Info::new(build);
+        self.registry.register("build", "Version and commit of the running binary", info);
+        self.process.register(&mut self.registry);
         self.register_requests();
         self.register_waits();
         self.register_storage();
     }
 
     fn register_requests(&mut self) {
-        let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit())];
         let registry = &mut self.registry;
-        registry.register("build", "Version and commit of the running binary", Info::new(build));
         registry.register(
             "requests",
             "Requests answered, by site, method, status code and cache result",
@@ -400,7 +414,8 @@ impl Metrics {
     pub(crate) fn tunnel(&self, site: &str) -> OpenTunnel {
         let gauge = self.tunnels.get_or_create(&SiteLabel { site: site.into() }).clone();
         gauge.inc();
-        OpenTunnel(gauge)
+        let cut = self.process.drain_cut_of(DrainCut::Tunnel);
+        OpenTunnel { open: gauge, cut, is_carrying: false }
     }
 
     /// Counts a connection, and keeps it in the gauges of open ones.
@@ -426,6 +441,21 @@ impl Metrics {
     /// Counts a request of a trusted proxy.
     pub(crate) fn count_forwarded(&self, origin: AddressOrigin) {
         self.edge.forwarded(origin);
+    }
+
+    /// Sets the phase of the process.
+    pub fn set_phase(&self, phase: Phase) {
+        self.process.set_phase(phase);
+    }
+
+    /// Counts `number` objects that were cut when the time limit of a drain was reached.
+    pub fn count_drain_cut(&self, cut: DrainCut, number: usize) {
+        self.process.drain_cut_of(cut).inc_by(number as u64);
+    }
+
+    /// Sets the number of lines of a log that were dropped.
+    pub fn set_log_dropped(&self, log: &'static str, total: u64) {
+        self.process.set_log_dropped(log, total);
     }
 
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.
@@ -565,11 +595,30 @@ impl Drop for WaitingRequest {
 
 /// Guard of an open tunnel.
 #[derive(Debug)]
-pub(crate) struct OpenTunnel(Gauge);
+pub(crate) struct OpenTunnel {
+    open: Gauge,
+    cut: Counter,
+    is_carrying: bool,
+}
 
 impl Drop for OpenTunnel {
     fn drop(&mut self) {
-        self.0.dec();
+        self.open.dec();
+        if self.is_carrying {
+            self.cut.inc();
+        }
+    }
+}
+
+impl OpenTunnel {
+    /// Marks the tunnel as carrying bytes: if it is dropped now, it counts as cut.
+    pub(crate) fn begin(&mut self) {
+        self.is_carrying = true;
+    }
+
+    /// Marks the tunnel as ended by one of its sides.
+    pub(crate) fn end(&mut self) {
+        self.is_carrying = false;
     }
 }
 
@@ -583,10 +632,6 @@ fn method_label(method: &Method) -> &'static str {
     const NAMED: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
     NAMED.into_iter().find(|name| *name == method.as_str()).unwrap_or("other")
-}
-
-fn commit() -> &'static str {
-    option_env!("FOREBAY_COMMIT").unwrap_or("unknown")
 }
 
 fn signed(count: u64) -> i64 {

@@ -39,6 +39,7 @@ use crate::load::{LoadDetails, selecting};
 use crate::metrics::{CountedResponse, HitCounters, Metrics};
 use crate::origin_request::OriginRequest;
 use crate::partial;
+use crate::phase::{CurrentPhase, Phase};
 use crate::prefix_purge::PrefixError;
 use crate::request_guard::{Exchange, TARGET_MAX};
 use crate::response_body::ResponseBody;
@@ -54,6 +55,7 @@ pub struct Service {
     metrics: Arc<Metrics>,
     requests: AtomicU64,
     access_log: AtomicBool,
+    phase: CurrentPhase,
 }
 
 /// Log target of the access log: one event for each response while `log_access` is on, which is off
@@ -146,7 +148,19 @@ impl Service {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        Self { site_table, engine, metrics, requests, access_log: AtomicBool::new(false) }
+        let (access_log, phase) = (AtomicBool::new(false), CurrentPhase::default());
+        Self { site_table, engine, metrics, requests, access_log, phase }
+    }
+
+    /// Returns the phase of the process; [`Phase::Starting`] until [`enter`](Self::enter) is called.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Enters a phase. From [`Phase::Draining`] on, each HTTP/1 response ends its connection.
+    pub fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
     }
 
     /// Enables or disables the access log for responses that begin from now on (target [`ACCESS`]).

@@ -62,8 +62,10 @@ impl Tunnel {
     where
         C: AsyncRead + AsyncWrite + Unpin,
     {
-        let Self { origin, permits, open } = self;
+        let Self { origin, permits, mut open } = self;
+        open.iter_mut().for_each(OpenTunnel::begin);
         let joined = splice(client, TokioIo::new(origin)).await;
+        open.iter_mut().for_each(OpenTunnel::end);
         drop((permits, open));
         joined
     }

@@ -99,8 +99,7 @@ impl Launch {
             Ok(line) => line,
             Err(error) => return Err(launched.explain(error).await),
         };
-        let (address, admin) = parse_ready(&line)?;
-        launched.ready = Ready { address, admin };
+        launched.ready = parse_ready(&line)?;
         Ok(launched)
     }
 
@@ -130,7 +129,7 @@ impl Launch {
         let stdout = Lines::of(child.stdout.take().context("no stdout")?);
         let stderr = Lines::of(child.stderr.take().context("no stderr")?);
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let ready = Ready { address: unknown, admin: None };
+        let ready = Ready { address: unknown, admin: None, probe: None };
         Ok(Launched { child, pid, stdout, stderr, ready, _folder: self.folder })
     }
 }
@@ -161,6 +160,7 @@ pub struct Launched {
 struct Ready {
     address: SocketAddr,
     admin: Option<SocketAddr>,
+    probe: Option<SocketAddr>,
 }
 
 impl Launched {
@@ -172,6 +172,11 @@ impl Launched {
     /// Address of its admin listener, if the ready line names one.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.ready.admin
+    }
+
+    /// Address of its first probe listener, if the ready line names one.
+    pub fn probe(&self) -> Option<SocketAddr> {
+        self.ready.probe
     }
 
     /// Requests a page of the admin listener.
@@ -286,14 +291,15 @@ pub fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     Ok(kill_process(pid, number)?)
 }
 
-/// Reads `forebay ready: http://ADDR (admin http://ADDR)`; the part in parentheses is optional.
-fn parse_ready(line: &str) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
-    let mut addresses = line.split("http://").skip(1).map(|rest| {
-        let text = rest.split([' ', ')', ',', '/']).next().unwrap_or_default();
-        text.parse().with_context(|| format!("{text:?} is not an address, in {line:?}"))
-    });
-    let address = addresses.next().with_context(|| format!("no address in {line:?}"))??;
-    // There may be several addresses; the admin address is the last one.
-    let admin = line.contains("admin http://").then(|| addresses.last()).flatten();
-    Ok((address, admin.transpose()?))
+/// Reads `forebay ready: http://ADDR (probe http://ADDR, admin http://ADDR)`; the part in parentheses
+/// is optional, and there may be several client addresses.
+fn parse_ready(line: &str) -> anyhow::Result<Ready> {
+    let address_after = |name: &str| {
+        let text = line.split_once(&format!("{name}http://"))?.1;
+        let text = text.split([' ', ')', ',', '/']).next().unwrap_or_default();
+        Some(text.parse().with_context(|| format!("{text:?} is not an address, in {line:?}")))
+    };
+    let address = address_after("").with_context(|| format!("no address in {line:?}"))??;
+    let admin = address_after("admin ").transpose()?;
+    Ok(Ready { address, admin, probe: address_after("probe ").transpose()? })
 }

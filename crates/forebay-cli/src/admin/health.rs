@@ -4,19 +4,21 @@
 //! origin. A load balancer that removed every such cache would cause an outage.
 
 use forebay_core::Condition;
+use forebay_http::Phase;
 use serde_json::{Map, Value, json};
 
 use super::AdminState;
-use crate::{disk, shared};
+use crate::{disk, probe, shared};
 
-/// Body of `GET /readyz`: whether the cache takes requests, and the state of each tier.
+/// Body of `GET /readyz`: readiness of the cache, and the state of each tier.
 pub(super) fn readiness(state: &AdminState) -> Value {
     let mut tiers = Map::new();
     tiers.insert("memory".to_owned(), OK.into());
     for (name, condition) in state.service.engine().lower_tiers() {
         tiers.insert(name.to_owned(), state_word(condition).into());
     }
-    json!({ "ready": true, "state": overall(state), "tiers": tiers })
+    let is_ready = state.service.phase() == Phase::Ready;
+    json!({ "ready": is_ready, "state": overall(state), "tiers": tiers })
 }
 
 /// Body of `GET /healthz`: the state, sizes and servers of each tier, and of the cluster.
@@ -61,6 +63,10 @@ fn cluster(state: &AdminState) -> Option<Value> {
 }
 
 fn overall(state: &AdminState) -> &'static str {
+    let phase = state.service.phase();
+    if phase != Phase::Ready {
+        return probe::readiness(phase).1;
+    }
     let engine = state.service.engine();
     let is_published = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
     let is_healthy = is_published

@@ -128,6 +128,18 @@ options! {
          configuration file. Required unless `admin` is a loopback address.",
         "On a loopback address only local users can connect. A separate file keeps the token out \
          of the configuration.";
+    PROBE: Option<SocketAddr> = Top "probe", reader::OPTIONAL_ADDRESS, Value(r#""""#);
+        "Address of the probe listener, which answers `/livez` and `/readyz` with one word and without \
+         a token; empty means none.",
+        "The admin listener answers both as well; a probe from another host needs a listener of its own.";
+    SHUTDOWN_DELAY: Duration = Top "shutdown_delay", reader::DURATION, Value(r#""0s""#),
+        r#""0s""# to r#""10m""#;
+        "Time after SIGTERM during which `/readyz` answers 503 and connections are still accepted.",
+        "Without a load balancer there is nothing to wait for. Behind one, set it above the time that \
+         the load balancer needs to notice.";
+    DRAIN_MAX: Duration = Top "drain_max", reader::DURATION, Value(r#""10s""#), r#""0s""# to r#""1h""#;
+        "Maximum time for requests in progress and tunnels to end when the process stops.",
+        "Most responses end sooner, and service managers wait for at least 30 seconds.";
     THREADS: u64 = Top "threads", reader::COUNT, Value("0"), "0" to "1024";
         "Number of threads that serve requests; 0 means one per core.",
         "Requests never block a thread, so more threads than cores only add context switches.";

@@ -54,6 +54,16 @@ pub(super) const ADDRESS: Reader<SocketAddr> = Reader {
     order: None,
 };
 
+pub(super) const OPTIONAL_ADDRESS: Reader<Option<SocketAddr>> = Reader {
+    kind: "address, or empty",
+    read: |typed, problems| match &typed.raw {
+        Raw::Text(empty) if empty.is_empty() => Some(None),
+        _ => (ADDRESS.read)(typed, problems).map(Some),
+    },
+    show: |address| address.map_or_else(|| quoted(""), quoted),
+    order: None,
+};
+
 pub(super) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
     kind: "address, or list of addresses",
     read: |typed, problems| match &typed.raw {

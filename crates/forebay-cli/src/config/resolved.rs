@@ -9,8 +9,9 @@ mod redis;
 mod sites;
 mod tls;
 
-use super::file::File;
+use super::file::{File, Section};
 use super::host::HostPattern;
+use super::listen_address::ListenAddress;
 use super::options;
 use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
@@ -58,6 +59,12 @@ pub(crate) struct ResolvedConfig {
     pub(crate) admin: SocketAddr,
     /// Bearer token of the admin listener; `Some` unless `admin` is a loopback address.
     pub(crate) admin_token: Option<String>,
+    /// Addresses of probe listeners; none is that of another listener.
+    pub(crate) probes: Vec<ListenAddress>,
+    /// Time after SIGTERM during which connections are still accepted.
+    pub(crate) shutdown_delay: Duration,
+    /// Maximum time for requests in progress when the process stops.
+    pub(crate) drain_max: Duration,
     /// Number of threads that serve requests; at least one.
     pub(crate) threads: usize,
     /// Minimum severity of logged messages.
@@ -228,6 +235,9 @@ impl ResolvedConfig {
             (options::LISTEN.spec.name, self.listeners != other.listeners),
             ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
+            (options::PROBE.spec.name, self.probes != other.probes),
+            (options::SHUTDOWN_DELAY.spec.name, self.shutdown_delay != other.shutdown_delay),
+            (options::DRAIN_MAX.spec.name, self.drain_max != other.drain_max),
             (options::THREADS.spec.name, self.threads != other.threads),
             ("memory.size", memory.size != wanted.size),
             ("memory.object_max", memory.object_max != wanted.object_max),
@@ -364,6 +374,9 @@ fn build(
     if let (Some(listeners), Some(admin)) = (&listeners, admin) {
         admin::check_separate(file, listeners, admin, provenance);
     }
+    let probes = probes(top, listeners.as_deref(), admin, provenance);
+    let shutdown_delay = provenance.read(top, &options::SHUTDOWN_DELAY);
+    let drain_max = provenance.read(top, &options::DRAIN_MAX);
     let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
@@ -378,6 +391,9 @@ fn build(
         connections_per_address_max: usize::try_from(connections_per_address_max?).ok()?,
         admin: admin?,
         admin_token,
+        probes: probes?,
+        shutdown_delay: shutdown_delay?,
+        drain_max: drain_max?,
         threads: threads?,
         log: log?,
         access_log: access_log?,
@@ -386,6 +402,23 @@ fn build(
         disk: disk?,
         sites: sites?,
     })
+}
+
+/// Addresses of the probe listeners. One that another listener has is an error.
+fn probes(
+    top: &Section,
+    listeners: Option<&[ResolvedListener]>,
+    admin: Option<SocketAddr>,
+    provenance: &mut Provenance<'_>,
+) -> Option<Vec<ListenAddress>> {
+    let probe = provenance.read(top, &options::PROBE)?;
+    let clients = listeners.into_iter().flatten().filter_map(|listener| listener.address.tcp());
+    let mut others = clients.chain(admin);
+    if probe.is_some_and(|probe| others.any(|other| admin::collide(probe, other))) {
+        let message = "is the address of another listener; the probe listener needs its own";
+        provenance.refuse(top, options::PROBE.spec.name, message);
+    }
+    Some(probe.map(ListenAddress::Tcp).into_iter().collect())
 }
 
 fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {
@@ -426,7 +459,7 @@ fn memory(file: &File, provenance: &mut Provenance<'_>) -> Option<ResolvedMemory
 /// Value typed for an option, or else `derived`.
 fn default_from<T>(
     derived: Option<T>,
-    section: &super::file::Section,
+    section: &Section,
     field: &options::Field<T>,
     provenance: &mut Provenance<'_>,
 ) -> Option<T> {

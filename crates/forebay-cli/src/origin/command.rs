@@ -28,6 +28,9 @@ async fn serve(listen: SocketAddr) -> anyhow::Result<u8> {
         anyhow::anyhow!("cannot listen on {listen}: {error}; choose another address with --listen")
     })?;
     print_line(format_args!("forebay ready: http://{}", origin.local_addr()));
-    origin.run(signals.stop()).await;
+    let stopped = async {
+        signals.next().await;
+    };
+    origin.run(stopped).await;
     Ok(0)
 }

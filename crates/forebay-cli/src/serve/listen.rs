@@ -13,12 +13,15 @@ use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::edge::peer::Role;
 use forebay_semantics::PeerAddress;
+use futures_util::FutureExt;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::unconstrained;
 
 use crate::config::resolved::ResolvedListener;
 use crate::config::{ListenAddress, ListenerRole, Protocol};
 use crate::listener::{AcceptedStream, Listener, ListeningSocket};
+use crate::socket::BACKLOG_MAX;
 use crate::tls::Tls;
 use crate::workers::{Accepted, Workers};
 
@@ -70,7 +73,7 @@ impl Listeners {
         limits: &Arc<AddressLimits>,
         tls: Option<&Tls>,
     ) -> anyhow::Result<Self> {
-        let sockets = listeners.iter().map(|listener| ListeningSocket::bind(&listener.address));
+        let sockets = listeners.iter().map(|listener| bind(&listener.address));
         let sockets = sockets.collect::<anyhow::Result<Vec<_>>>()?;
         let bound = listeners.iter().zip(&sockets);
         let mut ports = bound.filter(|(listener, _)| listener.tls);
@@ -105,14 +108,14 @@ impl Listeners {
 
     /// Bound addresses, with the ports that the system chose.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
-        self.listeners.iter().filter_map(Listener::address)
+        self.listeners.iter().filter_map(|listener| listener.socket.address())
     }
 
     /// URLs of all listeners.
     pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
         self.listeners.iter().filter_map(|listener| {
             let scheme = if listener.rules.tls.is_some() { "https" } else { "http" };
-            Some(match listener.address()? {
+            Some(match listener.socket.address()? {
                 ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
                 unix @ ListenAddress::Unix(_) => unix.to_string(),
             })
@@ -121,31 +124,50 @@ impl Listeners {
 
     /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
     /// connections are answered with 503.
-    pub(crate) async fn accept_until(&self, stop: impl Future<Output = ()>, workers: &mut Workers) {
+    pub(crate) async fn accept_until<T>(
+        &self,
+        stop: impl Future<Output = T>,
+        workers: &mut Workers,
+    ) -> T {
         let mut stop = pin!(stop);
         let mut warned = None;
         loop {
             self.warn_if_full(&mut warned);
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
-                () = &mut stop => return,
+                stopped = &mut stop => return stopped,
             };
-            match accepted {
-                Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
-                // An answer would need a handshake, or the header of a proxy.
-                Ok(Incoming::Closed) => {}
-                Ok(Incoming::Rejected(stream, peer, rejection)) => {
-                    let connections = workers.connections();
-                    tokio::spawn(async move {
-                        reject(stream, peer, connections).await;
-                        drop(rejection);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "client connection not accepted; the next attempt \
+            self.hand_over(accepted, workers).await;
+        }
+    }
+
+    /// Hands over the connections that wait in the listen queues, and closes the sockets.
+    pub(crate) async fn close(self, workers: &mut Workers) {
+        // The runtime learns of connections that have just arrived.
+        tokio::task::yield_now().await;
+        for _ in 0..self.listeners.len().saturating_mul(BACKLOG_MAX) {
+            // Only an empty queue makes the first poll wait.
+            let Some(accepted) = unconstrained(self.accept()).now_or_never() else { return };
+            self.hand_over(accepted, workers).await;
+        }
+    }
+
+    async fn hand_over(&self, accepted: io::Result<Incoming>, workers: &mut Workers) {
+        match accepted {
+            Ok(Incoming::Admitted(accepted)) => workers.dispatch(accepted).await,
+            // An answer would need a handshake, or the header of a proxy.
+            Ok(Incoming::Closed) => {}
+            Ok(Incoming::Rejected(stream, peer, rejection)) => {
+                let connections = workers.connections();
+                tokio::spawn(async move {
+                    reject(stream, peer, connections).await;
+                    drop(rejection);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "client connection not accepted; the next attempt \
                                             follows after 50 ms");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -166,12 +188,13 @@ impl Listeners {
     async fn accept(&self) -> io::Result<Incoming> {
         let rejection = self.rejections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer, rules) = std::future::poll_fn(|cx| {
-            let ready = self.listeners.iter().find_map(|listener| match listener.poll_accept(cx) {
-                Poll::Ready(accepted) => {
-                    Some(accepted.map(|(stream, peer)| (stream, peer, listener.rules.clone())))
-                }
-                Poll::Pending => None,
-            });
+            let ready =
+                self.listeners.iter().find_map(|listener| match listener.socket.poll_accept(cx) {
+                    Poll::Ready(accepted) => {
+                        Some(accepted.map(|(stream, peer)| (stream, peer, listener.rules.clone())))
+                    }
+                    Poll::Pending => None,
+                });
             ready.map_or(Poll::Pending, Poll::Ready)
         })
         .await?;
@@ -181,6 +204,15 @@ impl Listeners {
             Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
         }
     }
+}
+
+fn bind(address: &ListenAddress) -> anyhow::Result<ListeningSocket> {
+    ListeningSocket::bind(address).map_err(|error| {
+        anyhow::anyhow!(
+            "cannot listen on {address}: {error}; choose another address with --listen, or \
+             `listen` or [[listener]] in the file"
+        )
+    })
 }
 
 /// Answers a connection above the limit with 503.

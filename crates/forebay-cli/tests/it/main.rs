@@ -51,6 +51,7 @@ mod early;
 mod http2;
 mod logs;
 mod opt_ins;
+mod probe;
 mod proxies;
 mod purge;
 mod reload;

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Framing, Origin};
 
-use crate::world::{ANYWHERE, END_MAX, forebay, fresh_origin, get, serve};
+use crate::world::{
+    ANYWHERE, ConfigFile, END_MAX, ask, forebay, fresh_origin, get, get_admin, is_hit, metric,
+    serve,
+};
 
 /// Maximum duration of a drain: the documented ten seconds, plus the exit of the process.
 const DRAIN_MAX: Duration = Duration::from_secs(12);
@@ -137,7 +141,8 @@ async fn a_tunnel_is_cut_at_the_end_of_the_drain() -> anyhow::Result<()> {
     let agreed = Answer::status(101).framing(Framing::AsGiven);
     let agreed = agreed.field("Connection", "upgrade").field("Upgrade", "websocket");
     let origin = Origin::always(agreed).await?;
-    let cache = serve(&origin).await?;
+    let top = "drain_max = \"500ms\"";
+    let cache = ConfigFile::serving(&origin.url(), top, "")?.serve().await?;
     let mut client = Client::connect(cache.address()).await?;
     let asking = Request::get("/").field("Connection", "upgrade").field("Upgrade", "websocket");
     assert_eq!(client.ask(&asking).await?.status, 101);
@@ -158,6 +163,106 @@ async fn a_second_signal_ends_the_process_at_once() -> anyhow::Result<()> {
     cache.signal(Signal::Int).await?;
     cache.wait_stderr("stopping").await?;
     cache.signal(Signal::Int).await?;
+    ends_well(cache, END_MAX).await
+}
+
+/// Cache with a delay that ends only by a second signal, after SIGTERM.
+async fn delayed(origin: &Origin) -> anyhow::Result<Launched> {
+    let top = "shutdown_delay = \"10m\"\nprobe = \"127.0.0.1:0\"";
+    ConfigFile::serving(&origin.url(), top, "")?.serve().await
+}
+
+#[tokio::test]
+async fn during_the_delay_it_serves_and_is_not_ready() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = delayed(&origin).await?;
+    let probe = cache.probe().context("no probe listener")?;
+    let readiness = async || ask(probe, &Request::get("/readyz")).await;
+    let word = async |path| anyhow::Ok(ask(probe, &Request::get(path)).await?.text().to_string());
+    assert_eq!((readiness().await?.status, word("/readyz").await?), (200, "ready\n".into()));
+    assert_eq!(metric(&cache, "forebay_state", "").await?, 1);
+    let mut kept = Client::connect(cache.address()).await?;
+    let first = kept.ask(&Request::get("/a")).await?;
+    assert_eq!((first.status, first.field("connection")), (200, None));
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stop signal received").await?;
+    assert_eq!((readiness().await?.status, word("/readyz").await?), (503, "stopping\n".into()));
+    assert_eq!(word("/livez").await?, "live\n");
+    let shown = get_admin(&cache, "/readyz").await?;
+    let text = shown.text();
+    assert!(shown.status == 503 && text.contains(r#""ready":false,"state":"stopping""#), "{text}");
+    assert_eq!(metric(&cache, "forebay_state", "").await?, 2);
+    // A hit on the kept connection, a miss and a hit on new ones.
+    let hit = kept.ask(&Request::get("/a")).await?;
+    assert_eq!((is_hit(&hit), hit.field("connection")), (true, Some("close")));
+    assert!(kept.read_to_close().await?.bytes.is_empty());
+    for path in ["/b", "/b"] {
+        let mut client = Client::connect(cache.address()).await?;
+        let reply = client.ask(&Request::get(path)).await?;
+        assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
+        assert!(client.read_to_close().await?.bytes.is_empty());
+    }
+    // The second signal omits the rest.
+    cache.signal(Signal::Term).await?;
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn sigint_omits_the_delay() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = delayed(&origin).await?;
+    cache.signal(Signal::Int).await?;
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn the_delay_ends() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let top = "shutdown_delay = \"200ms\"";
+    let cache = ConfigFile::serving(&origin.url(), top, "")?.serve().await?;
+    cache.signal(Signal::Term).await?;
+    ends_well(cache, END_MAX).await
+}
+
+#[tokio::test]
+async fn the_admin_listener_answers_while_requests_drain() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let origin = Origin::always(Answer::ok("late").wait(&gate)).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stopping").await?;
+    assert_eq!(get_admin(&cache, "/readyz").await?.status, 503);
+    assert_eq!(metric(&cache, "forebay_state", "").await?, 2);
+    gate.open();
+    let reply = client.reply().await?;
+    assert_eq!((reply.text().as_ref(), reply.field("connection")), ("late", Some("close")));
+    ends_well(cache, END_MAX).await
+}
+
+/// Number of connections that wait in the listen queue when the stop signal arrives.
+const QUEUED: usize = 40;
+
+#[tokio::test]
+async fn connections_in_the_listen_queue_are_answered() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let cache = serve(&origin).await?;
+    assert_eq!(get(&cache, "/").await?.status, 200);
+    cache.signal(Signal::Stop).await?;
+    let mut clients = Vec::new();
+    for _ in 0..QUEUED {
+        let mut client = Client::connect(cache.address()).await?;
+        client.send(&Request::get("/")).await?;
+        clients.push(client);
+    }
+    cache.signal(Signal::Term).await?;
+    cache.signal(Signal::Cont).await?;
+    for mut client in clients {
+        let reply = client.reply().await?;
+        assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
+    }
     ends_well(cache, END_MAX).await
 }
 

@@ -13,7 +13,7 @@ use super::address_limits::AddressLimits;
 use super::peer::{ConnectionInfo, Role};
 use super::proxy_protocol;
 use super::sniff::{Sniffed, sniff};
-use crate::connection::{Connections, stop_requested};
+use crate::connection::{Connections, stop_after_arrivals};
 
 /// Protocols in metrics.
 const HTTP_1: &str = "http/1.1";
@@ -99,9 +99,10 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let sniffed = tokio::select! {
+            biased;
             sniffed = sniff(&mut stream, &self.timeouts, &self.counters) => sniffed,
             // A connection that has sent no request has none to wait for.
-            () = stop_requested(&mut self.stop) => Sniffed::Ended,
+            () = stop_after_arrivals(&mut self.stop) => Sniffed::Ended,
         };
         match sniffed {
             Sniffed::Http1(received) => {

@@ -34,7 +34,7 @@ pub(super) fn check_separate(
 }
 
 /// Returns whether the operating system would refuse to listen on both addresses.
-fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+pub(super) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let wildcard = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0
         && one.port() == other.port()

@@ -1,0 +1,85 @@
+//! Metrics of the process: its phase, and what it gave up.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::raise;
+use crate::phase::Phase;
+
+/// Work that is cut when the time limit of a drain is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainCut {
+    /// Client connection, also one that carries a tunnel.
+    Connection,
+    /// Tunnel.
+    Tunnel,
+    /// Write to a lower tier.
+    Write,
+}
+
+impl DrainCut {
+    const ALL: [Self; 3] = [Self::Connection, Self::Tunnel, Self::Write];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Tunnel => "tunnel",
+            Self::Write => "write",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhatLabel {
+    what: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LogLabel {
+    log: &'static str,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ProcessMetrics {
+    state: Gauge,
+    drain_cut: Family<WhatLabel, Counter>,
+    log_dropped: Family<LogLabel, Counter<u64>>,
+}
+
+impl ProcessMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "state",
+            "Phase of the process: 0 starting, 1 ready, 2 draining",
+            self.state.clone(),
+        );
+        registry.register(
+            "drain_cut",
+            "Connections, tunnels and tier writes cut at the time limit of a drain",
+            self.drain_cut.clone(),
+        );
+        registry.register(
+            "log_dropped",
+            "Log lines dropped because the queue of the log was full or writing failed",
+            self.log_dropped.clone(),
+        );
+        for cut in DrainCut::ALL {
+            let _ = self.drain_cut_of(cut);
+        }
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.state.set(i64::from(phase as u8));
+    }
+
+    pub(super) fn drain_cut_of(&self, cut: DrainCut) -> Counter {
+        self.drain_cut.get_or_create(&WhatLabel { what: cut.label() }).clone()
+    }
+
+    pub(super) fn set_log_dropped(&self, log: &'static str, total: u64) {
+        raise(&self.log_dropped.get_or_create(&LogLabel { log }), total);
+    }
+}

@@ -12,9 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::USAGE;
 use crate::args::{PurgeArgs, PurgeWhat};
-use crate::output::{print_error, print_line};
+use crate::output::{USAGE, print_error, print_line};
 
 /// Maximum time for the whole exchange with the cache.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use forebay_core::Demand;
 use forebay_engine::Coalesce;
 use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
 use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
-use forebay_semantics::storable::Rules;
+use forebay_semantics::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;

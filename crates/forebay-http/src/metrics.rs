@@ -20,7 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::edge::peer::AddressOrigin;
+use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;

@@ -34,7 +34,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::failure::Failure;
 use crate::request_guard::{ExpiredTimeout, FramingError, Interims};
-use crate::site::{OriginSettings, SiteSettings};
+use crate::settings::{OriginSettings, SiteSettings};
 use accept::{HeadLimits, InterimCounter, forward_interim, validate_head};
 pub(crate) use idle::is_idle_close;
 use idle::{ClosedIdle, UsedConnections, is_close};

@@ -2,6 +2,10 @@
 //!
 //! Each direction has one buffer and runs at the speed of its receiver. The end of one side is
 //! passed on to the other, which may still send.
+//!
+//! `upgrade.rs` decides about protocol upgrades. This folder uses `metrics`.
+
+pub(crate) mod upgrade;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
+use crate::lifetimes::schedule::Schedule;
 use crate::lifetimes::{Fresh, LifetimeOverrides};
-use crate::schedule::Schedule;
 
 /// Duration for which calls for a key are not coalesced after a [passed](Answer::pass) answer:
 /// long enough that a crowd does not queue for an answer it cannot share, short enough that one

@@ -1,4 +1,15 @@
 //! The handles of a cache, and their operations.
+//!
+//! This folder has all calls for one key. It uses `codec`, `lifetimes`, `tiers`, `answer`, `options`,
+//! `stats` and `error`; it never sees batches.
+
+pub(crate) mod builder;
+pub(crate) mod call;
+pub(crate) mod explain;
+pub(crate) mod get_future;
+pub(crate) mod load;
+pub(crate) mod load_cycles;
+pub(crate) mod shared;
 
 use std::convert::identity;
 use std::fmt;
@@ -12,14 +23,14 @@ use futures_util::FutureExt;
 use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
-use crate::builder::Builder;
-use crate::call::Call;
+use crate::cache::builder::Builder;
+use crate::cache::call::Call;
+use crate::cache::explain::Explanation;
+use crate::cache::get_future::GetFuture;
+use crate::cache::load::StoreOptions;
+use crate::cache::shared::Shared;
 use crate::error::Error;
-use crate::explain::Explanation;
-use crate::get_future::GetFuture;
-use crate::load::StoreOptions;
 use crate::options::Options;
-use crate::shared::Shared;
 use crate::stats::{Stats, TierStats};
 
 /// Interval at which [`Cache::flush`] polls for unfinished work: the longest unneeded delay of a

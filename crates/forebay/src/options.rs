@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
+use crate::lifetimes::schedule::Schedule;
 use crate::lifetimes::{Fresh, LifetimeOverrides};
-use crate::schedule::Schedule;
 
 /// Options of single calls, which override settings of the cache; see
 /// [`Cache::with`](crate::Cache::with).

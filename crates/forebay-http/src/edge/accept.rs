@@ -10,10 +10,10 @@ use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::address_limits::AddressLimits;
-use super::peer::{ConnectionInfo, Role};
 use super::proxy_protocol;
 use super::sniff::{Sniffed, sniff};
-use crate::connection::{Connections, stop_after_arrivals};
+use crate::client::peer::{ConnectionInfo, Role};
+use crate::edge::connection::{Connections, stop_after_arrivals};
 
 /// Protocols in metrics.
 const HTTP_1: &str = "http/1.1";

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::{ResultLabel, SECONDS, SiteLabel, raise};
-use crate::edge::peer::AddressOrigin;
+use crate::client::peer::AddressOrigin;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ListenerLabel {

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
 use crate::request_guard::{INTERIM_MAX, Interims};
-use crate::site::OriginSettings;
+use crate::settings::OriginSettings;
 
 /// Reason for which an origin's response head is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

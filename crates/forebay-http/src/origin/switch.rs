@@ -9,8 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::accept::{InvalidHead, validate_head, validate_switch_head};
 use super::{FetchRequest, Origin, OriginBody, Progress};
-use crate::tunnel::{Tunnel, TunnelPermits};
-use crate::upgrade;
+use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
 /// at most half of the connections may be tunnels, rounded up so that one connection permits one

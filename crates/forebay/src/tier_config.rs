@@ -34,8 +34,9 @@ impl TierConfig {
         Self { tier, ttl: None }
     }
 
-    /// Limits how long the tier keeps a value, counted from its load. The tiers above it must not
-    /// keep values longer; those without a limit of their own inherit this one.
+    /// Sets the maximum time for which the tier keeps a value, counted from its load. The tiers
+    /// above it must not keep values longer; those without a limit of their own get this one.
+    /// Default: the value's own lifetime.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

@@ -143,13 +143,13 @@ impl Tier for CappedTier {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        entry: (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let (meta, head) = entry;
             let capped = self.capped(meta);
-            self.tier.begin_leased(key, (&capped, head), lease).await
+            self.tier.begin_leased(key, &capped, head, lease).await
         })
     }
 

@@ -61,13 +61,13 @@ pub trait Tier: Send + Sync + 'static {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
 
-    /// Starts to write an entry, given by its metadata and its head, under a [lease](crate::tiers::lease).
-    /// The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
+    /// Starts to write an entry under a [lease](crate::tiers::lease). The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
     /// that are not shared ignore it.
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         _lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         self.begin(key, meta, head)

@@ -105,29 +105,32 @@ impl Default for Making {
 
 impl Instance {
     pub(crate) fn new(
-        (server, clock): (&Server, &Arc<Passing>),
+        server: &Server,
+        clock: &Arc<Passing>,
         number: usize,
         making: Making,
         above: &[Arc<dyn Tier>],
     ) -> Self {
-        let link = Link::new(server, number, (making.seed, making.delay_max));
-        Self::over((clock, link), making, above)
+        let link = Link::new(server, number, making.seed, making.delay_max);
+        Self::over(clock, link, making, above)
     }
 
     /// The same over a disk that an earlier life may have written to.
     pub(crate) fn with_disk(
-        (server, clock): (&Server, &Arc<Passing>),
+        server: &Server,
+        clock: &Arc<Passing>,
         number: usize,
         making: Making,
         disk: &Disk,
     ) -> Self {
-        let link = Link::new(server, number, (making.seed, making.delay_max));
+        let link = Link::new(server, number, making.seed, making.delay_max);
         let above = [OfOneLife::tier(disk, &link)];
-        Self::over((clock, link), making, &above)
+        Self::over(clock, link, making, &above)
     }
 
     fn over(
-        (clock, link): (&Arc<Passing>, Arc<Link>),
+        clock: &Arc<Passing>,
+        link: Arc<Link>,
         making: Making,
         above: &[Arc<dyn Tier>],
     ) -> Self {
@@ -194,7 +197,7 @@ impl Together {
     /// One more instance, with these tiers of its own.
     pub(crate) fn join(&mut self, above: &[Arc<dyn Tier>]) -> Instance {
         let number = self.instances.len();
-        let instance = Instance::new((&self.server, &self.clock), number, self.making, above);
+        let instance = Instance::new(&self.server, &self.clock, number, self.making, above);
         self.instances.push(instance.clone());
         instance
     }

@@ -43,7 +43,7 @@ impl Scene {
     fn new() -> Self {
         let clock = Arc::<Steps>::default();
         let shelf = Shelf::new(NAME, clock.clone()).giving_parts();
-        let world = World::over((LIMITS, &clock), std::slice::from_ref(&shelf));
+        let world = World::over(LIMITS, &clock, std::slice::from_ref(&shelf));
         let (tap, body) = tap();
         let (at, body) = (world.clone(), Once::new(body));
         let origin = Origin::new(move |_| {
@@ -216,7 +216,7 @@ async fn what_is_too_large_for_memory_is_read_where_it_stands_and_in_part() {
     scene.send(PIECES).await;
     drop(scene.tap.take());
     scene.world.until_nothing_is_under_way().await;
-    let world = World::over((LIMITS, &scene.clock), std::slice::from_ref(&scene.shelf));
+    let world = World::over(LIMITS, &scene.clock, std::slice::from_ref(&scene.shelf));
     let found = world.obtain("a", &scene.origin).await.expect("it stands in the tier");
     assert_eq!((found.source, world.engine.traffic().flights), (Source::Tier(NAME), 0));
     let all = &found.entry.body;

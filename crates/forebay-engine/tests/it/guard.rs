@@ -21,7 +21,7 @@ const NAME: &str = "shelf";
 const WALK: Duration = Duration::from_millis(50);
 
 fn world_over(shelf: &Shelf, clock: &Arc<Steps>) -> World {
-    World::over((Limits::of(MEMORY), clock), std::slice::from_ref(shelf))
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
 }
 
 fn shelf() -> (Arc<Steps>, Shelf) {
@@ -143,7 +143,7 @@ async fn a_tier_that_another_one_left_no_time_is_not_blamed() {
     let (clock, below) = shelf();
     let above = Shelf::new("above", clock.clone());
     above.go_wrong(0, Fault::Freezes);
-    let world = World::over((Limits::of(MEMORY), &clock), &[above, below]);
+    let world = World::over(Limits::of(MEMORY), &clock, &[above, below]);
     let origin = fresh(&world);
     for number in 0..10 {
         ask(&world, &origin, &number.to_string()).await;

@@ -73,9 +73,9 @@ async fn a_load_that_began_after_a_put_replaces_it() {
 async fn what_is_put_reaches_the_lower_tiers() {
     let clock = Arc::<Steps>::default();
     let shelf = Shelf::new("shelf", clock.clone());
-    let one = World::over((Limits::of(MEMORY), &clock), std::slice::from_ref(&shelf));
+    let one = World::over(Limits::of(MEMORY), &clock, std::slice::from_ref(&shelf));
     assert!(put(&one, "a", "put").await);
-    let other = World::over((Limits::of(MEMORY), &clock), &[shelf]);
+    let other = World::over(Limits::of(MEMORY), &clock, &[shelf]);
     let origin = waiting(&other, &Gate::of(0));
     let obtained = other.obtain("a", &origin).await.expect("an answer");
     assert_eq!(bytes(&obtained), "put");

@@ -22,7 +22,7 @@ fn shelf() -> (Arc<Steps>, Shelf) {
 }
 
 fn over(clock: &Arc<Steps>, shelf: &Shelf) -> World {
-    World::over((Limits::of(MEMORY), clock), std::slice::from_ref(shelf))
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
 }
 
 fn numbered(world: &World) -> Origin {

@@ -115,11 +115,11 @@ impl World {
     }
 
     pub(crate) fn within(limits: Limits) -> Self {
-        Self::over((limits, &Arc::default()), &[])
+        Self::over(limits, &Arc::default(), &[])
     }
 
     /// An engine that has nothing in memory, over tiers that others may have filled.
-    pub(crate) fn over((limits, clock): (Limits, &Arc<Steps>), shelves: &[Shelf]) -> Self {
+    pub(crate) fn over(limits: Limits, clock: &Arc<Steps>, shelves: &[Shelf]) -> Self {
         let clock = clock.clone();
         let counts = Arc::new(Counts::default());
         let tiers = shelves.iter().cloned().map(|shelf| Arc::new(shelf) as Arc<dyn Tier>);

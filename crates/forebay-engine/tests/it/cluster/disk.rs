@@ -36,7 +36,7 @@ impl Platter {
         self.marks.push(what.clone());
     }
 
-    fn commit(&mut self, (key, record): (Key, Record), begun: usize) {
+    fn commit(&mut self, key: Key, record: Record, begun: usize) {
         let is_purged = self.marks[begun..].iter().any(|what| reaches(what, &key, &record.meta));
         if !is_purged {
             self.records.insert(key, record);
@@ -125,7 +125,7 @@ impl Writer for Writing {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
             let Self { life, key, record, begun } = *self;
-            life.with(|platter| platter.commit((key, record), begun)).await
+            life.with(|platter| platter.commit(key, record, begun)).await
         }
         .boxed()
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::disk::Disk;
 use super::link::Chance;
-use super::{Instance, Making, Passing, Together, pass};
+use super::{Instance, Making, Together, pass};
 
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
 const HISTORIES: u64 = 10_000;
@@ -120,16 +120,18 @@ struct Living {
 
 impl Living {
     fn new(
-        place: (&super::Server, &Arc<Passing>),
+        together: &Together,
         number: usize,
-        (making, disk): (Making, (Disk, bool)),
+        making: Making,
+        disk: Disk,
+        is_disk_used: bool,
         paused: Duration,
     ) -> Self {
-        let (disk, is_used) = disk;
-        let instance = if is_used {
-            Instance::with_disk(place, number, making, &disk)
+        let Together { server, clock, .. } = together;
+        let instance = if is_disk_used {
+            Instance::with_disk(server, clock, number, making, &disk)
         } else {
-            Instance::new(place, number, making, &[])
+            Instance::new(server, clock, number, making, &[])
         };
         Self { instance, disk, paused }
     }
@@ -205,10 +207,9 @@ impl History {
         let when_blind = if one_in(2) { WhenBlind::Strict } else { WhenBlind::Available };
         let making = Making { when_blind, seed, delay_max: chance.below(6), ..Making::default() };
         let together = Together::made(0, making).await;
-        let place = (&together.server, &together.clock);
         let living = |number| {
-            let made = (making, (Disk::default(), troubles.disks));
-            Living::new(place, number, made, Duration::ZERO)
+            let disk = Disk::default();
+            Living::new(&together, number, making, disk, troubles.disks, Duration::ZERO)
         };
         let alive: Vec<Living> = (0..INSTANCES).map(living).collect();
         pass(100).await;
@@ -253,7 +254,7 @@ impl History {
         }
     }
 
-    fn check_bound(&self, which: usize, (instance, began, read): (&Instance, Duration, u64)) {
+    fn check_bound(&self, which: usize, instance: &Instance, began: Duration, read: u64) {
         let floor = self.truths[which].floor(began, self.bound());
         assert!(
             read >= floor,

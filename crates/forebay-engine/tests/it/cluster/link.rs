@@ -99,11 +99,7 @@ struct Waiter {
 }
 
 impl Link {
-    pub(crate) fn new(
-        server: &Server,
-        instance: Instance,
-        (seed, delay_max): (u64, u64),
-    ) -> Arc<Self> {
+    pub(crate) fn new(server: &Server, instance: Instance, seed: u64, delay_max: u64) -> Arc<Self> {
         let link = Arc::new(Self {
             instance,
             server: server.clone(),
@@ -302,8 +298,7 @@ impl Tier for Link {
                 state.claim(&key, token);
                 state.newest()
             });
-            let written = (meta.clone(), head.clone(), Bytes::new());
-            let record = Record::new(written, known.await?);
+            let record = Record::new(meta.clone(), head.clone(), known.await?);
             let link = self.me();
             let primary = key.clone();
             let filling =
@@ -316,11 +311,12 @@ impl Tier for Link {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         let known = self.known.lock().get(&lease.token).copied().unwrap_or_default();
-        let record = Record::new((meta.clone(), head.clone(), Bytes::new()), known);
+        let record = Record::new(meta.clone(), head.clone(), known);
         let filling = Filling {
             link: self.me(),
             primary: lease.primary.to_key(),
@@ -363,10 +359,8 @@ impl Writer for Filling {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
             let Self { link, primary, boarded, token, is_last, key, record } = *self;
-            let filled = link.call(|state| {
-                let lease = (&primary, boarded.as_ref(), token);
-                state.fill(lease, (&key, record), is_last)
-            });
+            let filled = link
+                .call(|state| state.fill(&primary, boarded.as_ref(), token, &key, record, is_last));
             if filled.await? { Ok(()) } else { Err(TierError::Withdrawn) }
         }
         .boxed()
@@ -397,7 +391,7 @@ impl Held {
             let Some(held) = held.upgrade() else { return };
             let began = Instant::now();
             let (boarded, token) = (held.boarded(), held.token);
-            let renewed = held.link.call(|state| state.renew((&held.primary, &boarded), token));
+            let renewed = held.link.call(|state| state.renew(&held.primary, &boarded, token));
             match renewed.await {
                 Ok(true) => *held.until.lock() = began + LEASE,
                 Ok(false) if held.boarded() == boarded => {
@@ -422,8 +416,8 @@ impl Permit for Held {
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
         async move {
             let (from, to) = (self.boarded(), boarded.to_key());
-            let keys = (&from, &to);
-            let narrow = |state: &mut State| state.narrow(&self.primary, keys, (self.token, vary));
+            let narrow =
+                |state: &mut State| state.narrow(&self.primary, &from, &to, self.token, vary);
             let narrowed = self.link.call(narrow).await.unwrap_or(false);
             *self.boarded.lock() = to.clone();
             narrowed
@@ -436,7 +430,7 @@ impl Permit for Held {
             self.gave_back.store(true, Ordering::SeqCst);
             let boarded = self.boarded();
             let release =
-                |state: &mut State| state.release((&self.primary, &boarded), self.token, &outcome);
+                |state: &mut State| state.release(&self.primary, &boarded, self.token, &outcome);
             // What cannot be given back expires.
             let _ = self.link.call(release).await;
         }
@@ -453,7 +447,7 @@ impl Drop for Held {
         let token = self.token;
         tokio::spawn(async move {
             let release =
-                |state: &mut State| state.release((&primary, &boarded), token, &Release::Abandoned);
+                |state: &mut State| state.release(&primary, &boarded, token, &Release::Abandoned);
             let _ = link.call(release).await;
         });
     }
@@ -471,8 +465,9 @@ impl Leases for Link {
             // It waits before it asks, or it could miss what it waits for.
             let waking = self.wait(claim);
             let began = Instant::now();
-            let who = (token, self.instance);
-            let asked = self.call(|state| state.ask((primary, boarded, entry), claim.seen, who));
+            let (seen, instance) = (claim.seen, self.instance);
+            let asked =
+                self.call(|state| state.ask(primary, boarded, entry, seen, token, instance));
             let (remaining, holder) = match asked.await? {
                 Asked::Filled(record, standing) => {
                     return Ok(Lease::Filled(Box::new(stored(*record, standing))));
@@ -557,7 +552,7 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
                 // It shows where a process goes on from an earlier one.
                 let is_other = log.take().is_some_and(|left| left != number);
                 let missing = missing || reader.life != life || is_other;
-                follow(&link, (&mut reader, &listener), (behind, missing));
+                follow(&link, &reader, &listener, behind, missing);
                 let is_news = !reader.hears || reader.last != Some(newest) || reader.life != life;
                 (reader.last, reader.life) = (Some(newest), life);
                 reader.heard_at = Instant::now();
@@ -597,8 +592,10 @@ fn lose_if_silent(reader: &mut Reader, listener: &Arc<dyn Listener>) {
 
 fn follow(
     link: &Link,
-    (reader, listener): (&mut Reader, &Arc<dyn Listener>),
-    (behind, missing): (Vec<Logged>, bool),
+    reader: &Reader,
+    listener: &Arc<dyn Listener>,
+    behind: Vec<Logged>,
+    missing: bool,
 ) {
     if missing || reader.last.is_none() {
         listener.hear(Notice::Gap);

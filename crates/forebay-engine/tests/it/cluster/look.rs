@@ -235,7 +235,7 @@ async fn a_lease_that_is_not_needed_goes_back() {
     let together = Together::new(1).await;
     let shelf = Shelf::new("shelf", together.clock.clone());
     let below = |number: usize| {
-        let link = Link::new(&together.server, number, (1, 0));
+        let link = Link::new(&together.server, number, 1, 0);
         let seen = Arc::new(Seen::default());
         let tiers: Vec<Arc<dyn Tier>> = vec![link.clone(), Arc::new(shelf.clone())];
         let cluster = Cluster::new(link.clone(), link.clone());

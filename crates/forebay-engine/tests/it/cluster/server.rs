@@ -289,9 +289,12 @@ impl State {
 
     pub(crate) fn ask(
         &mut self,
-        (primary, boarded, entry): (&Key, &Key, &Key),
+        primary: &Key,
+        boarded: &Key,
+        entry: &Key,
         seen: Option<u64>,
-        (token, instance): (LeaseToken, Instance),
+        token: LeaseToken,
+        instance: Instance,
     ) -> Asked {
         self.counts.asks += 1;
         if let Some((record, standing)) = self.vetted(entry.borrowed())
@@ -312,7 +315,7 @@ impl State {
     }
 
     /// Keeps a lease up. `false` if it is not live.
-    pub(crate) fn renew(&mut self, (primary, boarded): (&Key, &Key), token: LeaseToken) -> bool {
+    pub(crate) fn renew(&mut self, primary: &Key, boarded: &Key, token: LeaseToken) -> bool {
         let field = self.live(primary, boarded, token);
         field.map(|field| field.until = Instant::now() + LEASE).is_some()
     }
@@ -339,8 +342,11 @@ impl State {
     /// Stores a record, if the lease stands and no purge has come since its load departed.
     pub(crate) fn fill(
         &mut self,
-        (primary, boarded, token): (&Key, Option<&Key>, LeaseToken),
-        (key, record): (&Key, Record),
+        primary: &Key,
+        boarded: Option<&Key>,
+        token: LeaseToken,
+        key: &Key,
+        record: Record,
         is_last: bool,
     ) -> bool {
         let claimed = claim_field(primary);
@@ -374,7 +380,8 @@ impl State {
     /// Gives a lease back. `false` if it was not live.
     pub(crate) fn release(
         &mut self,
-        (primary, boarded): (&Key, &Key),
+        primary: &Key,
+        boarded: &Key,
         token: LeaseToken,
         outcome: &Release,
     ) -> bool {
@@ -389,8 +396,10 @@ impl State {
     pub(crate) fn narrow(
         &mut self,
         primary: &Key,
-        (from, to): (&Key, &Key),
-        (token, vary): (LeaseToken, &Vary),
+        from: &Key,
+        to: &Key,
+        token: LeaseToken,
+        vary: &Vary,
     ) -> bool {
         let Some(field) = self.live(primary, from, token).copied() else { return false };
         let now = Instant::now();
@@ -489,8 +498,9 @@ impl Generation {
 }
 
 impl Record {
-    pub(crate) fn new((meta, head, body): (Meta, Bytes, Bytes), known: u64) -> Self {
-        Self { meta, head, body, known, stamp: 0, made: Vec::new(), softened: false }
+    /// Record with an empty body, to which a writer appends.
+    pub(crate) fn new(meta: Meta, head: Bytes, known: u64) -> Self {
+        Self { meta, head, body: Bytes::new(), known, stamp: 0, made: Vec::new(), softened: false }
     }
 }
 

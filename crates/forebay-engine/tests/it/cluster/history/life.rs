@@ -77,7 +77,7 @@ impl History {
         self.counts.add(Counted::Reads, 1);
         self.counts.add(Counted::Passes, u64::from(source == Source::Passed));
         if !is_waking {
-            self.check_bound(which, (&instance, began, version));
+            self.check_bound(which, &instance, began, version);
         }
         let binds = source != Source::Passed && !self.is_put_since(&instance, which, began);
         let read = Read { began, ended: self.now(), version, binds, via: "" };
@@ -136,7 +136,7 @@ impl History {
         let sets = is_simple && self.chance.below(3) == 0;
         self.counts.add(Counted::Writes, 1);
         let id = if sets {
-            self.set(&instance, (which, versions[0].1)).await
+            self.set(&instance, which, versions[0].1).await
         } else {
             self.purge(&instance, what).await
         };
@@ -168,7 +168,7 @@ impl History {
 
     /// The same for a value that is put. It is kept if the others know of it, and it may not be
     /// kept although they do.
-    async fn set(&self, instance: &Instance, (which, version): (usize, u64)) -> Option<u64> {
+    async fn set(&self, instance: &Instance, which: usize, version: u64) -> Option<u64> {
         let Named { name, tag, .. } = KEYS[which];
         let meta = tagged(minute(&self.together.clock), tag);
         let body = Bytes::from(version.to_string());
@@ -224,11 +224,11 @@ impl History {
         let mut alive = self.alive.lock();
         let number = INSTANCES + self.chance.one_of(1 << 31);
         self.trace(|| format!("{} is killed, and {number} begins", instance.link.instance));
-        let place = (&self.together.server, &self.together.clock);
         let is_it = |its: &&mut Living| Arc::ptr_eq(&its.instance.link, &instance.link);
         for dead in alive.iter_mut().filter(is_it) {
-            let made = (self.making, (dead.disk.clone(), self.troubles.disks));
-            *dead = Living::new(place, number, made, self.now());
+            let (disk, is_disk_used) = (dead.disk.clone(), self.troubles.disks);
+            let now = self.now();
+            *dead = Living::new(&self.together, number, self.making, disk, is_disk_used, now);
         }
     }
 

@@ -27,9 +27,9 @@ const NOT_PERSISTED: &str = "The running process serves no purged entry, but the
                              entries from disk. Repeat the purge when the disk is writable.";
 
 /// Error for a purge that was not published to the other instances. The client may repeat it.
-const NOT_PUBLISHED: &str = "The other instances may serve purged entries: the shared tier (Redis) \
-                             does not answer. This instance sends them the purge when it answers \
-                             again; repeat the purge if this instance is restarted before.";
+const NOT_PUBLISHED: &str = "The purge could not be sent to the other instances through the shared \
+                             tier (Redis), so they may serve purged entries. It is sent when that \
+                             works again; repeat the purge if this instance is restarted before.";
 
 /// Number of purges so far; the source of ids for purges that are not published.
 static PURGES: AtomicU64 = AtomicU64::new(0);
@@ -138,8 +138,8 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
             tracing::warn!(
                 kind, value, reach, id, %error,
                 "purge carried out on this instance only, because the shared tier failed; it is \
-                 sent to the other instances when the shared tier answers, unless this instance \
-                 stops before"
+                 sent to the other instances when the shared tier works again, unless this \
+                 instance stops before"
             );
             reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)

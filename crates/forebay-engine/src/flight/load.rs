@@ -202,9 +202,9 @@ pub enum LoadError {
     /// The origin did not answer within this time.
     #[error("no response from the origin within {0:?}")]
     TimedOut(Duration),
-    /// The origin answered another caller's request with an error response of this status, which is
-    /// not shared; this caller waited for that request.
-    #[error("the origin answered the shared request with status {0}")]
+    /// The origin answered with an error response of this status. Only the caller whose request it
+    /// answered gets the response itself; callers that waited for that request get this error.
+    #[error("the origin answered with status {0}")]
     Answered(u16),
     /// The load did not start, because a limit on concurrent work was reached; the text names the
     /// limit.

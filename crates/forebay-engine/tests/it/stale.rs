@@ -20,7 +20,8 @@ fn windows(stale_while_revalidate: u64, stale_if_error: u64) -> Lifetime {
     }
 }
 
-/// The first load answers `first`; the later ones wait at the gate and do what `later` says.
+/// Origin whose first load answers `first`; later loads wait at the gate and answer as `later`
+/// says.
 fn first_then<F>(world: &World, lifetime: Lifetime, gate: &Gate, later: F) -> Origin
 where
     F: Fn(&World, Asked) -> Answer + Clone + Send + Sync + 'static,
@@ -238,7 +239,7 @@ async fn an_error_that_somebody_in_particular_met_is_not_everybodys() {
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let crowd = Crowd::of(20, |_| {
-        world.obtain(Question::of("a", Demand::default()).by_somebody(), &origin)
+        world.obtain(Question::of("a", Demand::default()).with_credentials(), &origin)
     })
     .await;
     reached(&gate, 1).await;

@@ -1,4 +1,5 @@
-//! What is purged is gone from lower tiers, too, whatever is on its way there (invariants 13, 14).
+//! Purged entries are removed from lower tiers, also if they are just being written (invariants 13,
+//! 14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

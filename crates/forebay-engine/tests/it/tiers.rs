@@ -1,6 +1,6 @@
-//! What stands below memory, and can fail (invariants 8, 19, 37).
+//! Tiers below memory and their failures (invariants 8, 19, 37).
 //!
-//! Time is paused in these tests: a deadline passes only where nothing moves any more.
+//! Time is paused in these tests: a time limit expires only when no task can run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

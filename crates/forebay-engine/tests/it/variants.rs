@@ -121,8 +121,8 @@ async fn the_first_variant_is_shared_while_it_flows_by_those_who_know_the_family
     }
 }
 
-/// First an answer without variants; then one with variants whose body the test writes; then
-/// whole ones, once the gate is open. The first has gone stale.
+/// Origin whose first answer has no variants and has expired, whose second has variants and a body
+/// that the test writes, and whose later answers are complete and wait for the gate.
 async fn grown_variants(world: &World, gate: &Gate, body: PieceStream) -> Origin {
     let origin = Origin::new({
         let (world, gate, body) = (world.clone(), gate.clone(), Once::new(body));

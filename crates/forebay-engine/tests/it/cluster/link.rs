@@ -21,19 +21,19 @@ use super::server::{
     Asked, CHANNEL_MAX, Instance, LEASE, Logged, Record, Server, State, Wake, Why,
 };
 
-/// How often a lease is kept up.
+/// Interval at which a lease is renewed.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// For how long it is kept up at most.
+/// Maximum time for which a lease is renewed.
 const LOAD_MAX: Duration = Duration::from_secs(30);
 
-/// How long it takes to notice that nobody answers.
+/// Time until a call over a cut link fails.
 const NO_ANSWER: Duration = Duration::from_millis(20);
 
-/// How often the log is read without anybody ringing.
+/// Interval at which the log is read if no write to it is reported.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// For how long silence is trusted.
+/// Maximum silence of the bus before it counts as disconnected.
 const TRUST: Duration = Duration::from_secs(1);
 
 /// A source of chance: xorshift.
@@ -58,30 +58,30 @@ impl Chance {
     }
 }
 
-/// A connection. It is the tier, the leases and the bus of its instance.
+/// Connection of one instance to the model. It is the tier, the leases and the bus of the instance.
 pub(crate) struct Link {
     pub(crate) instance: Instance,
     server: Server,
     chance: Chance,
-    /// How long each way takes at most, in milliseconds.
+    /// Maximum delay of each direction, in milliseconds.
     delay_max: u64,
-    /// How long both ways take together at least, in milliseconds.
+    /// Minimum duration of a call, in milliseconds.
     slowed: AtomicU64,
     refuses_leases: AtomicBool,
     cut: watch::Sender<bool>,
-    /// Nothing of the instance goes on: it is paused, or dead.
+    /// `true` while the instance is paused or killed: none of its tasks continues.
     frozen: watch::Sender<bool>,
     waiters: Mutex<Vec<Waiter>>,
     tokens: AtomicU64,
     me: OnceLock<Weak<Self>>,
     heard_purges: AtomicU64,
-    /// Where the log stood when each lease was granted.
+    /// Position of the log when each lease was granted.
     known: Mutex<HashMap<LeaseToken, u64>>,
 }
 
 type Waking = mpsc::Receiver<(Option<LeaseToken>, Woken)>;
 
-/// What the holder of this lease has told; or that somebody should ask again.
+/// Waits for a message of the holder of this lease, or for one that makes the caller ask again.
 async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
     while let Some((token, woken)) = waking.recv().await {
         if token.is_none_or(|token| token == holder) {
@@ -121,10 +121,10 @@ impl Link {
     }
 
     fn me(&self) -> Arc<Self> {
-        self.me.get().and_then(Weak::upgrade).expect("whoever calls has it")
+        self.me.get().and_then(Weak::upgrade).expect("the caller holds it")
     }
 
-    /// From now on nobody answers, until it is mended.
+    /// Cuts the link, so that every call fails, or restores it.
     pub(crate) fn cut(&self, cut: bool) {
         self.cut.send_replace(cut);
         if cut {
@@ -136,7 +136,7 @@ impl Link {
         }
     }
 
-    /// From now on each operation takes so many milliseconds.
+    /// Sets the minimum duration of each call, in milliseconds.
     pub(crate) fn slow(&self, millis: u64) {
         self.slowed.store(millis, Ordering::SeqCst);
     }
@@ -153,7 +153,7 @@ impl Link {
         *self.frozen.borrow()
     }
 
-    /// How many purges of other instances were heard.
+    /// Returns the number of purges received from other instances.
     pub(crate) fn heard(&self) -> u64 {
         self.heard_purges.load(Ordering::SeqCst)
     }
@@ -174,8 +174,7 @@ impl Link {
         self.thawed().await;
     }
 
-    /// One operation, there and back again. What was asked of a server that is another one by the
-    /// time of its answer has no answer.
+    /// Carries out one operation on the server. It fails if the server was replaced meanwhile.
     async fn call<T>(&self, operate: impl FnOnce(&mut State) -> T) -> Result<T, TierError> {
         let life = self.server.with(|state| state.life());
         self.pass().await;
@@ -189,7 +188,7 @@ impl Link {
     async fn is_up(&self, life: u64) -> Result<(), TierError> {
         if *self.cut.borrow() {
             sleep(NO_ANSWER).await;
-            return Err(TierError::failed("nobody answers"));
+            return Err(TierError::failed("no server answers"));
         }
         if self.server.with(|state| state.life()) != life {
             return Err(TierError::failed("the connection is broken"));
@@ -197,7 +196,7 @@ impl Link {
         Ok(())
     }
 
-    /// Its connection is broken, and made again. What was on its way to it is lost.
+    /// Replaces a broken connection by a new one. Messages in transit are lost.
     pub(crate) fn reconnect(&self) {
         self.waiters.lock().clear();
         if !*self.cut.borrow() {
@@ -339,7 +338,7 @@ impl Tier for Link {
     }
 }
 
-/// A write under way.
+/// Write to the shared tier that is not committed yet.
 struct Filling {
     link: Arc<Link>,
     primary: Key,
@@ -383,7 +382,7 @@ impl Held {
         self.boarded.lock().clone()
     }
 
-    /// Keeps it up until it is gone, is refused, or has stood for too long.
+    /// Renews the lease until it is released, refused, or at its maximum duration.
     async fn keep_up(held: Weak<Self>) {
         let end = Instant::now() + LOAD_MAX;
         while Instant::now() < end {
@@ -521,10 +520,10 @@ impl Bus for Link {
     }
 }
 
-/// What the reader of the log knows.
+/// State of the reader of the log.
 struct Reader {
     last: Option<u64>,
-    /// Which server it was.
+    /// Number of the server that was read.
     life: u64,
     heard_at: Instant,
     hears: bool,
@@ -567,12 +566,12 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
             Err(_) => lose_if_silent(&mut reader, &listener),
         }
         drop(link);
-        // If nothing is written for a while, that nobody answers has to be noticed all the same.
+        // Without writes, a server that does not answer has to be noticed as well.
         let _ = timeout(BEAT, bell.changed()).await;
     }
 }
 
-/// Where the log stood, of which server, and which log it was.
+/// Encodes a position of the log, the number of the server, and the number of the log.
 fn bookmark_at(left: [u64; 3]) -> Bookmark {
     Bookmark::new(left.map(u64::to_le_bytes).concat().into()).expect("short enough")
 }

@@ -1,4 +1,4 @@
-//! What happens in a history: reads, writes, and what goes wrong.
+//! Events of a history: reads, writes and faults.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::world::{Question, SITE, bytes, key, tagged, varying};
 const LAG_MAX: u64 = 300;
 
 impl History {
-    /// One that lives, by chance.
+    /// Returns a random instance that is alive.
     fn living(&self) -> Living {
         let alive = self.alive.lock();
         alive[self.chance.one_of(alive.len())].clone()
@@ -91,7 +91,8 @@ impl History {
         its.is_none_or(|its| at < its.paused + WAKING)
     }
 
-    /// Whether something was put there meanwhile, so that what was loaded is not kept.
+    /// Returns `true` if a value was put on this instance after `began`, so that a loaded one is
+    /// not stored.
     fn is_put_since(&self, instance: &Instance, which: usize, began: Duration) -> bool {
         let puts = self.puts.lock();
         let latest = puts.get(&(instance.link.instance, which));
@@ -155,7 +156,7 @@ impl History {
         }
     }
 
-    /// Its place in the log, if everybody was told.
+    /// Purges, and returns the position of the purge in the log if it was published.
     async fn purge(&self, instance: &Instance, what: Purge) -> Option<u64> {
         let reach = if self.chance.below(3) == 0 { Reach::Soft } else { Reach::Hard };
         let purged = timeout(PATIENCE, instance.purge(what, reach)).await.ok()?;
@@ -166,8 +167,8 @@ impl History {
         }
     }
 
-    /// The same for a value that is put. It is kept if the others know of it, and it may not be
-    /// kept although they do.
+    /// Puts a value, and returns a log position at or after it if it was published. A published
+    /// value may be refused by the tier.
     async fn set(&self, instance: &Instance, which: usize, version: u64) -> Option<u64> {
         let Named { name, tag, .. } = KEYS[which];
         let meta = tagged(minute(&self.together.clock), tag);
@@ -217,7 +218,7 @@ impl History {
         }
     }
 
-    /// It never goes on, and another one begins in its place, with its disk.
+    /// Stops the instance for ever, and starts another one in its place, with its disk.
     fn kill(&self, instance: &Instance) {
         self.counts.add(Counted::Lives, 1);
         instance.link.freeze(true);
@@ -256,7 +257,7 @@ impl History {
         self.alive.lock().iter().for_each(|its| its.instance.link.reconnect());
     }
 
-    /// The server is gone, and one takes its place that has not received the last of it.
+    /// Replaces the server by a replica that has not received the latest writes.
     async fn fail_over(&self) {
         let (stored, end) = self.together.server.replica();
         pass(self.chance.below(LAG_MAX)).await;

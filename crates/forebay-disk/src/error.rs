@@ -37,7 +37,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The size limit of the tier is below 16 MiB.
-    #[error("disk tier size of {size} bytes is too small: at least {SIZE_MIN} bytes")]
+    #[error("the disk tier's size of {size} bytes is too small: at least {SIZE_MIN} are required")]
     TooSmall {
         /// Requested size in bytes.
         size: u64,
@@ -47,13 +47,13 @@ pub enum OpenError {
 /// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
-    #[error("the write queue of the disk tier is full")]
+    #[error("the write queue of the disk tier is full (32 MiB), so the operation is refused")]
     QueueFull,
-    #[error("the read queue of the disk tier is full")]
+    #[error("the read queue of the disk tier is full (1,024 reads), so the lookup is refused")]
     TooManyReads,
-    #[error("writes to the disk tier are paused after a failed write")]
+    #[error("writes to the disk tier are paused for up to a second after a failed write")]
     WriteFailed,
-    #[error("the disk tier has stopped")]
+    #[error("the disk tier is closed")]
     Stopped,
 }
 

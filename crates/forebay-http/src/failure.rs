@@ -121,16 +121,24 @@ impl Failure {
         match self {
             Self::BadRequest(why) => why,
             Self::Refused(why) => sentence_of(*why),
-            Self::TooManyConnections => "Too many connections are open. Try again later.",
+            Self::TooManyConnections => {
+                "The cache has reached its limit of client connections. Try again later."
+            }
             Self::TargetTooLong => "The request target is longer than 16 KiB.",
             Self::TooSlow => "The request did not arrive within the time limit.",
             Self::ClientGone => "The connection ended before the end of the request body.",
-            Self::MethodNotAllowed => "This method is not supported. See the Allow header.",
+            Self::MethodNotAllowed => {
+                "This cache does not support CONNECT, nor OPTIONS and TRACE with Max-Forwards: 0. \
+                 It forwards requests with the methods in the Allow header."
+            }
             Self::NoSite => "No site is configured for this host and path.",
-            Self::AccessDenied => "This client may not use this site.",
-            Self::Misdirected => "This listener does not serve the requested host.",
+            Self::AccessDenied => "This site is not open to the address of this client.",
+            Self::Misdirected => {
+                "The requested host is not served on this address and port of the cache."
+            }
             Self::Loop => {
-                "The request passed through this cache too many times: its origin forwards to the cache."
+                "The request has passed through this cache too many times: the configured origin \
+                 sends requests back to the cache."
             }
             Self::Load(LoadError::TimedOut(_)) => {
                 "The origin server did not respond within the time limit."
@@ -138,18 +146,22 @@ impl Failure {
             Self::Load(LoadError::NotCached) => {
                 "No fresh response is stored, and the request has Cache-Control: only-if-cached."
             }
-            Self::Load(LoadError::Answered(_)) => "The origin server answered with an error.",
+            Self::Load(LoadError::Answered(_)) => {
+                "The origin server answered with an error, and no stored response may replace it."
+            }
             Self::Load(LoadError::Overloaded(_)) => {
-                "Too many requests are waiting for the origin server. Try again later."
+                "The cache has reached a limit on waiting requests or memory. Try again later."
             }
             Self::Load(LoadError::Tier(..)) => {
-                "A cache tier that this site requires has failed. Try again later."
+                "A storage tier of the cache (disk or Redis) has failed, and this site does not \
+                 continue without it. Try again later."
             }
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 "The cache failed with an internal error. The request may be repeated."
             }
             Self::Load(LoadError::RecentlyFailed(_)) => {
-                "The origin server failed less than a second ago. Try again later."
+                "Requests to the origin server for this URL failed; the cache waits for up to a \
+                 second before the next one. Try again later."
             }
             Self::MustRevalidate(_) => {
                 "The origin server cannot be reached, and the stored response requires revalidation."
@@ -197,20 +209,24 @@ const fn sentence_of(why: FramingError) -> &'static str {
         FramingError::RequestLine => "The request line is malformed.",
         FramingError::LineEnding => "A line of the request does not end with CR LF.",
         FramingError::Nul => "The request contains a NUL byte.",
-        FramingError::Fold => "A header field is folded over several lines.",
-        FramingError::FieldName => "The name of a header field is invalid.",
+        FramingError::Fold => "A header line of the request begins with white space.",
+        FramingError::FieldName => "The name of a header field of the request is invalid.",
         FramingError::FieldValue => "A field value of the request contains a control character.",
         FramingError::Host => "The request must have exactly one valid Host header.",
         FramingError::ContentLength => {
             "The Content-Length of the request is repeated, a list, not a decimal number, or too \
              large."
         }
-        FramingError::TransferEncoding => "Transfer-Encoding must be exactly chunked.",
+        FramingError::TransferEncoding => {
+            "The Transfer-Encoding of a request must be exactly \"chunked\", in HTTP/1.1."
+        }
         FramingError::BothFramings => "The request has both Content-Length and Transfer-Encoding.",
         FramingError::Chunk => "A chunk of the request body is malformed.",
-        FramingError::Trailer => "A header field that is not allowed as a trailer was sent as one.",
+        FramingError::Trailer => {
+            "The request has Content-Length, Transfer-Encoding or Host in its trailers."
+        }
         FramingError::BodyOverhead => {
-            "The request body has too many chunk extensions and trailers."
+            "The chunk extensions and trailers of the request are too long in total."
         }
         FramingError::HeadTooLarge => "The request head is larger than 64 KiB.",
         FramingError::TooManyFields => "The request has more than 100 header fields.",

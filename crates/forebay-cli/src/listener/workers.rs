@@ -103,8 +103,8 @@ impl Workers {
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!(
-                    "a thread that serves client connections panicked; its connections are \
-                     closed"
+                    "a thread that served client connections has panicked, so its connections were \
+                     closed; this is a bug in forebay, please report it"
                 );
             }
         }

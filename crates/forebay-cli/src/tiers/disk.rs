@@ -29,8 +29,9 @@ pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
     drop(disk);
     while widened.changed().await.is_ok() {
         tracing::warn!(
-            "disk tier: the limit of recorded prefix purges is exceeded; the oldest one now \
-             applies to its whole site, whose older entries are fetched again"
+            "disk tier: more than 64 purges by prefix are recorded, so the oldest one now applies \
+             to its whole site: older entries of the site are fetched again; purge by tag instead \
+             of by many prefixes to avoid this"
         );
     }
 }

@@ -150,10 +150,11 @@ impl Tier for SharedTier {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        described: (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.redis.begin_leased(key, described, lease)
+        self.redis.begin_leased(key, meta, head, lease)
     }
 
     fn is_shared(&self) -> bool {

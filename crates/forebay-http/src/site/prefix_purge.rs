@@ -21,16 +21,16 @@ pub(crate) const PREFIX_MAX: usize = 1_024;
 #[non_exhaustive]
 pub enum PrefixError {
     /// The prefix is malformed.
-    #[error("A prefix is `/path`, for every host, or `host/path`, as clients ask for it.")]
+    #[error("The prefix must be `/path`, for every host, or `host/path`, as clients request it.")]
     Malformed,
     /// The prefix is longer than [`PREFIX_MAX`].
-    #[error("A prefix has at most {PREFIX_MAX} bytes.")]
+    #[error("The prefix is longer than {PREFIX_MAX} bytes.")]
     TooLong,
     /// No site matches the prefix.
-    #[error("No site is configured for this prefix.")]
+    #[error("No site is configured for the host and path of this prefix.")]
     NoSite,
     /// More than [`SITES_MAX`] sites match the prefix.
-    #[error("More than {SITES_MAX} sites have this prefix; name a host, or purge by site.")]
+    #[error("More than {SITES_MAX} sites match this prefix; add a host to it, or purge each site.")]
     TooManySites,
 }
 

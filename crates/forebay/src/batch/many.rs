@@ -253,7 +253,9 @@ fn reply_to_all<V>(pending: Vec<PendingLoad<V>>, loaded: Result<Rows<V>, LoadErr
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Returns the stored values of many keys, in the order of the keys; see [`get`](Self::get).
+    /// Returns the stored values of many keys, in the order of the keys. A result is `None` if the
+    /// key has no value that is fresh or may be served stale. Loads and refreshes nothing; see
+    /// [`get`](Self::get).
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
         self.call().get_many(keys).await
     }
@@ -289,8 +291,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// Stores many values, and returns the number of stored ones. Of several values of one key the
-    /// last one counts.
+    /// Stores many values, and returns the number of values that were stored. Of several values of
+    /// one key the last one counts.
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,
@@ -326,7 +328,8 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// Stores many values with the lifetime and the tags of these options; see [`Cache::set_many`].
+    /// Stores many values with the lifetime and the tags of these options, and returns the number
+    /// of values that were stored; see [`Cache::set_many`].
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,

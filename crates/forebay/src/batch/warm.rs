@@ -77,13 +77,13 @@ impl fmt::Debug for Warm {
     }
 }
 
-/// Result of [`Cache::warm`], in progress or finished.
+/// Number of keys that [`Cache::warm`] has finished, so far or in total, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warmed {
-    /// Number of finished keys.
+    /// Number of finished keys, whatever their result.
     pub done: usize,
-    /// Number of finished keys that memory already had in usable form.
+    /// Number of finished keys that were not loaded, because memory had a usable value.
     pub already_cached: usize,
     /// Number of finished keys whose load failed.
     pub failed: usize,

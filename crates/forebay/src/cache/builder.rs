@@ -50,7 +50,7 @@ const VALUE_MAX_SMALL_CACHE: u64 = 256 << 10;
 /// entries over several shards, so that threads seldom contend, and the shards fill up one by one.
 const EXACT_ENTRIES_MAX: u64 = 16_384;
 
-/// Bound on the size of a cache's memory tier, in bytes or in values.
+/// Bound on the size of a cache's memory tier: in bytes, or as a number of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(Bound);
 
@@ -61,8 +61,8 @@ enum Bound {
 }
 
 impl Memory {
-    /// Creates a bound in bytes, keys and overhead included. The [weigher](Builder::weigher)
-    /// returns the size of a value.
+    /// Creates a bound in bytes, which includes keys and overhead. The [weigher](Builder::weigher)
+    /// returns the size of each value.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self(Bound::Bytes(bytes))
@@ -89,8 +89,9 @@ impl LoadLimiter {
     }
 }
 
-/// Settings of a cache that is to be built; [`build`](Self::build) creates the cache. Each cache is
-/// independent of other caches and of environment variables.
+/// Settings of a cache that is to be built, from [`Cache::builder`](crate::Cache::builder);
+/// [`build`](Self::build) creates the cache. A cache shares nothing with other caches, and reads no
+/// environment variables.
 #[must_use]
 pub struct Builder<V> {
     name: String,
@@ -162,8 +163,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// Sets the maximum size of an entry in bytes, with about 100 bytes of overhead; larger entries
-    /// are not stored. Default: a 64th of the memory bound; in small caches a quarter of it, up to
-    /// 256 KiB.
+    /// are not stored. Default: a 64th of the memory bound, but at least 256 KiB or a quarter of
+    /// the bound, whichever is smaller.
     pub const fn value_max(mut self, bytes: u64) -> Self {
         self.value_max = Some(bytes);
         self
@@ -253,9 +254,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the time after which a call that waits for a load gets the stale value, if there is one
-    /// within [`stale_if_error`](Self::stale_if_error). The load continues, and its result is
-    /// stored. Default: none.
+    /// Sets the time after which a call that waits for a load gets the stale value instead, if
+    /// there is one within [`stale_if_error`](Self::stale_if_error). The load continues, and its
+    /// result is stored. Default: none, so that calls wait for the load.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.demand.soft_timeout = Some(after);
         self
@@ -269,8 +270,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the time after which a load is cancelled, and separately the longest time that a load
-    /// waits for a permit of [`loads_max`](Self::loads_max). Default: one minute.
+    /// Sets the maximum duration of a load, after which it is cancelled and fails, and separately
+    /// the maximum time that a load waits for a permit of [`loads_max`](Self::loads_max). Default:
+    /// one minute.
     pub const fn load_timeout(mut self, after: Duration) -> Self {
         self.load_timeout = after;
         self
@@ -310,7 +312,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the codec of the values in the tiers that `disk` and `redis` add.
+    /// Sets the codec for the values in the tiers that [`disk`](Self::disk) and
+    /// [`redis`](Self::redis) add. Default: uncompressed MessagePack.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
         self.codec = Some(Arc::new(codec));
         self
@@ -354,10 +357,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the treatment of a failed read of a lower tier. Default: graceful, where it counts as a
-    /// miss. If strict, a call that would have to load fails with
-    /// [`Error::Tier`](crate::Error::Tier); hits in memory and background refreshes are not
-    /// affected.
+    /// Sets the effect of a failed read of a lower tier. Default: graceful, where the failure
+    /// counts as a miss and the value is loaded. If strict, the call fails with
+    /// [`Error::Tier`](crate::Error::Tier) instead of loading; hits in memory and background
+    /// refreshes are not affected.
     pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
         self.tier_errors = errors;
         self
@@ -372,7 +375,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the clock for lifetimes. Default: the system clock.
+    /// Sets the clock from which the cache computes lifetimes. Default: the system's monotonic
+    /// clock.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -40,8 +40,8 @@ pub enum Prediction {
 pub struct Explanation {
     /// Predicted result of a call for the key at this moment.
     pub prediction: Prediction,
-    /// Reason why the call would not be a fresh hit, as in [`Reasons`](crate::Reasons); `None` for
-    /// a fresh hit.
+    /// Reason why the call would not be a fresh hit, in the words of [`Reasons`](crate::Reasons),
+    /// such as `stale`; `None` for a fresh hit.
     pub why: Option<&'static str>,
     /// Metadata of the key's entry in memory; `None` if there is none or it was removed.
     pub stored: Option<StoredEntry>,
@@ -61,13 +61,14 @@ pub struct StoredEntry {
     pub stale_while_revalidate: Duration,
     /// Time after the end of freshness during which the entry is served if a load fails.
     pub stale_if_error: Duration,
-    /// Average duration of the key's loads, or the cost that the loader named.
+    /// Average duration of the key's loads, or the cost that the loader set with
+    /// [`Answer::cost`](crate::Answer::cost).
     pub load_cost: Duration,
     /// Tags by which the entry can be invalidated.
     pub tags: Vec<String>,
     /// `true` if the entry has a validator or a version for its next loader.
     pub has_validator: bool,
-    /// Size of the entry without its key: bytes, or 1 if memory is bounded by entries.
+    /// Size of the entry without its key, in bytes; 1 if memory is bounded by a number of values.
     pub weight: u64,
     /// Whole seconds until the end of the entry's freshness; negative for a stale entry.
     pub ttl_left: i64,

@@ -60,8 +60,9 @@ impl Schedule {
         self
     }
 
-    /// Sets the interval after each time of the schedule over which expiries are spread at random.
-    /// Default: 30 seconds. It must be shorter than the interval between two times.
+    /// Sets the interval after each time of the schedule within which values expire, each at a
+    /// random moment, so that they are not all loaded at once. Default: 30 seconds. It must be
+    /// shorter than the interval between two times of the schedule.
     pub const fn spread(mut self, span: Duration) -> Self {
         self.spread = span;
         self

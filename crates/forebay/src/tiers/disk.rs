@@ -52,15 +52,16 @@ impl Disk {
         Ok(Self { disk: Arc::new(opened), ttl: None })
     }
 
-    /// Limits how long the directory keeps a value, counted from its load. The tiers above the
-    /// directory must not keep values longer.
+    /// Sets the maximum time for which the directory keeps a value, counted from its load. The
+    /// tiers above the directory must not keep values longer. Default: the value's own lifetime.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Completes the accepted writes and releases the directory. Later operations on it fail.
+    /// Completes the accepted writes and releases the directory, so that another process can open
+    /// it. Later reads and writes of the tier fail.
     pub async fn close(&self) {
         self.disk.close().await;
     }

@@ -97,8 +97,9 @@ impl Redis {
         Some(Cluster::new(redis.clone(), redis))
     }
 
-    /// Limits how long the Redis server keeps a value, counted from its load. The tiers above it
-    /// must not keep values longer; those without a limit of their own inherit this one.
+    /// Sets the maximum time for which the Redis server keeps a value, counted from its load. The
+    /// tiers above it must not keep values longer; those without a limit of their own get this one.
+    /// Default: the value's own lifetime.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

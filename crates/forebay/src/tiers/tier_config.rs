@@ -34,8 +34,9 @@ impl TierConfig {
         Self { tier, ttl: None }
     }
 
-    /// Limits how long the tier keeps a value, counted from its load. The tiers above it must not
-    /// keep values longer; those without a limit of their own inherit this one.
+    /// Sets the maximum time for which the tier keeps a value, counted from its load. The tiers
+    /// above it must not keep values longer; those without a limit of their own get this one.
+    /// Default: the value's own lifetime.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -142,13 +143,13 @@ impl Tier for CappedTier {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        entry: (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let (meta, head) = entry;
             let capped = self.capped(meta);
-            self.tier.begin_leased(key, (&capped, head), lease).await
+            self.tier.begin_leased(key, &capped, head, lease).await
         })
     }
 

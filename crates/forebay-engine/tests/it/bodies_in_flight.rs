@@ -1,5 +1,5 @@
-//! Room for bodies in flight: who waits for it, who is refused, and who has to go (invariants 22
-//! and 28).
+//! Memory for bodies in flight: loads that wait for it, loads that are refused, and bodies that are
+//! dropped (invariants 22 and 28).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::world::{World, bytes, key, secs};
 
 const PIECE: usize = 64 << 10;
 
-/// In what a whole body is kept and read, which is no setting.
+/// Size of the segments in which a complete body is kept and read; it is not a setting.
 const SEGMENT: usize = 256 << 10;
 
 /// 1 MiB for bodies in flight, 4 MiB for what is stored.
@@ -49,7 +49,7 @@ async fn read(mut reader: BodyReader) -> Result<usize, BrokenBody> {
     Ok(length)
 }
 
-/// Takes all the room there is, by bodies that leave memory while they are read.
+/// Uses all memory for bodies in flight, by evicted bodies that are being read.
 async fn fill(world: &World) -> Vec<BodyReader> {
     let origin = serving(world, 12);
     let others = world.engine.traffic().flights;
@@ -156,11 +156,11 @@ async fn many_large_bodies_at_once_are_all_kept_one_after_another_within_the_bou
     world.until_nothing_is_under_way().await;
     assert_eq!(origin.loads(), BODIES);
     let counts = &world.counts;
-    for counter in [&counts.crowded_out, &counts.outgrown, &counts.let_go, &counts.refusals] {
+    for counter in [&counts.crowded_out, &counts.outgrown, &counts.bodies_dropped, &counts.refusals]
+    {
         assert_eq!(counter.load(Ordering::SeqCst), 0);
     }
-    // The bound, one object beyond it, one that was evicted, and what each brings before it finds
-    // room.
+    // The bound, one object beyond it, an evicted one, and the first piece of each other body.
     let (most, bound) = (most.load(Ordering::SeqCst), (3 << 20) + (BODIES as u64) * (65 << 10));
     assert!(most <= bound, "{most} bytes in flight");
     assert_eq!(world.engine.traffic().in_flight_bytes, 0);
@@ -179,7 +179,7 @@ async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_cou
             }
         }
     });
-    // They depart while there is room.
+    // These loads start while there is memory.
     let crowd = Crowd::of(10, |_| world.obtain("a", &origin)).await;
     reached(&gate, 1).await;
     let _readers = fill(&world).await;
@@ -243,7 +243,7 @@ async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
     world.step(3);
     let obtained = within_patience(waiting).await.expect("no panic").expect("an answer");
     assert_eq!(read(obtained.entry.body.reader()).await, Ok(12 * PIECE));
-    assert!(world.counts.let_go.load(Ordering::SeqCst) > 0);
+    assert!(world.counts.bodies_dropped.load(Ordering::SeqCst) > 0);
     assert_eq!(world.engine.traffic().refusals, 0);
     let mut broken = 0;
     for mut reader in readers.drain(..) {
@@ -254,7 +254,7 @@ async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
             }
         }
     }
-    assert_eq!(broken, world.counts.let_go.load(Ordering::SeqCst));
+    assert_eq!(broken, world.counts.bodies_dropped.load(Ordering::SeqCst));
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +276,7 @@ async fn who_reads_keeps_its_body_while_others_wait() {
         assert_eq!(read(reader).await, Ok(12 * PIECE - 2 * SEGMENT));
     }
     within_patience(waiting).await.expect("no panic").expect("an answer");
-    assert_eq!(world.counts.let_go.load(Ordering::SeqCst), 0);
+    assert_eq!(world.counts.bodies_dropped.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,7 +297,10 @@ async fn who_reads_drop_by_drop_does_not_hold_the_room_for_ever() {
         }
         refused += 1;
     }
-    assert!(refused < 12 && world.counts.let_go.load(Ordering::SeqCst) > 0, "{refused} rounds");
+    assert!(
+        refused < 12 && world.counts.bodies_dropped.load(Ordering::SeqCst) > 0,
+        "{refused} rounds"
+    );
 }
 
 #[tokio::test]

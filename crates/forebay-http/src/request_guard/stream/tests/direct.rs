@@ -16,7 +16,7 @@ impl DirectResponder for Direct {
             format!("HTTP/1.1 200 OK\r\nx-ours: d\r\ncontent-length: {}", self.0).as_bytes(),
         );
         output.write(b"\r\n\r\n");
-        output.write_body(&body);
+        output.write_body(&body, || Some(body.clone()));
         true
     }
 }

@@ -238,8 +238,8 @@ impl KeyBuf {
         self.length += bytes.len();
     }
 
-    /// Appends bytes that the array has no room for. Later ones have none either, because the length
-    /// of the key exceeds the array from now on.
+    /// Appends bytes that do not fit into the array. From now on no bytes fit, because the key is
+    /// longer than the array.
     #[cold]
     fn extend_long(&mut self, bytes: &[u8]) {
         if self.long.is_empty() {

@@ -27,10 +27,10 @@ pub(crate) struct Options {
     /// Folder for the JSON files; the target folder by default.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Rounds of `hit`.
+    /// Rounds of `hit`, `pass` and `miss`.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Seconds of a round of `hit`.
+    /// Seconds of a round of `hit`, `pass` and `miss`.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
     /// Seed of the requests of `early`.

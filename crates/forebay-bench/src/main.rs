@@ -11,10 +11,10 @@ mod cluster;
 mod disk;
 mod early;
 mod environment;
-mod hit;
 mod http;
 mod library;
 mod memory;
+mod proxy;
 mod report;
 mod stampede;
 mod tier;
@@ -30,7 +30,10 @@ use report::Table;
 type Benchmark = (&'static str, &'static str, fn(&Options) -> Result<Vec<Table>>);
 
 const BENCHMARKS: &[Benchmark] = &[
-    ("hit", "CPU time of an HTTP hit beside bare hyper and nginx", hit::run),
+    ("hit", "CPU time of an HTTP hit beside other servers and caches", proxy::hit::run),
+    ("pass", "CPU time of a response that is not stored", proxy::pass::run),
+    ("miss", "CPU time of a response that is stored for the first time", proxy::pass::run_misses),
+    ("memory-per-object", "resident memory of small objects, and of churns", proxy::objects::run),
     ("stampede", "500 clients at once, and 50 in front of a broken origin", stampede::run),
     ("early", "loads that early refresh prevents, beside a cache without it", early::run),
     ("tier", "a Redis that is slow, frozen, gone or damaged, and a hit in it", tier::run),
@@ -45,6 +48,10 @@ fn main() -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // This program is also its own child process.
     match words[..] {
+        [proxy::raw::CHILD] => {
+            proxy::raw::serve()?;
+            return Ok(ExitCode::SUCCESS);
+        }
         [library::hits::CHILD, subject, times] => {
             library::hits::run_subject(subject, times)?;
             return Ok(ExitCode::SUCCESS);
@@ -61,7 +68,7 @@ fn main() -> Result<ExitCode> {
     }
     let options = Options::parse();
     if options.list {
-        BENCHMARKS.iter().for_each(|(name, shows, _)| println!("{name:<10} {shows}"));
+        BENCHMARKS.iter().for_each(|(name, shows, _)| println!("{name:<18} {shows}"));
         return Ok(ExitCode::SUCCESS);
     }
     environment::raise_open_files();

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::heap;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 use packed::{Cost, PackedLifetime};
-
-/// Bytes of the two reference counts in an `Arc` allocation.
-const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
 /// Metadata of an entry that [`judge`](crate::judge()) uses.
 ///
@@ -27,6 +25,8 @@ pub struct Meta {
     pub(crate) lifetime: PackedLifetime,
     /// Kind of the entry: regular or negative.
     pub presence: Presence,
+    /// Set if the validator is [in the head](Validator::is_in_head).
+    pub(crate) is_validator_in_head: bool,
     pub(crate) load_cost: Cost,
     /// Time at which the load of the entry was sent to the origin.
     pub departed: Timestamp,
@@ -54,6 +54,7 @@ impl Meta {
     pub fn new(at: Timestamp, lifetime: Lifetime) -> Self {
         Self {
             presence: Presence::Present,
+            is_validator_in_head: false,
             departed: at,
             born: at,
             position: Position::default(),
@@ -106,11 +107,14 @@ impl Meta {
     /// origin; `None` if the entry has none.
     #[must_use]
     pub fn validator(&self) -> Option<&Validator> {
-        self.rare().validator.as_ref()
+        let in_head = self.is_validator_in_head.then_some(&IN_HEAD);
+        self.rare().validator.as_ref().or(in_head)
     }
 
     /// Sets the validator for conditional requests to the origin.
     pub fn set_validator(&mut self, validator: Option<Validator>) {
+        self.is_validator_in_head = validator.as_ref().is_some_and(Validator::is_in_head);
+        let validator = validator.filter(|validator| !validator.is_in_head());
         if self.rare.is_some() || validator.is_some() {
             self.change_rare(|rare| rare.validator = validator);
         }
@@ -180,14 +184,13 @@ impl Meta {
         Duration::from_millis(age.saturating_sub(self.lifetime.fresh.millis()))
     }
 
-    /// Returns the number of bytes that the metadata occupies on the heap.
+    /// Returns the memory that the metadata takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let Some(rare) = &self.rare else { return 0 };
-        size_of::<Rare>()
-            + ARC_OVERHEAD
+        heap::shared(size_of::<Rare>())
             + rare.tags.heap_size()
-            + rare.validator.as_ref().map_or(0, Validator::len)
+            + rare.validator.as_ref().map_or(0, Validator::heap_size)
             + rare.vary.as_ref().map_or(0, Vary::heap_size)
     }
 }
@@ -244,7 +247,7 @@ pub enum Stale {
 }
 
 /// Validator for conditional requests to the origin. Both parts are stored as received; front ends
-/// other than HTTP put a version into `tag`.
+/// other than HTTP put a version into `tag`. Without parts, it is in the head of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Validator {
     /// Opaque version (HTTP: `ETag`).
@@ -253,9 +256,20 @@ pub struct Validator {
     pub modified: Option<Bytes>,
 }
 
+/// Validator that is in the head.
+static IN_HEAD: Validator = Validator { tag: None, modified: None };
+
 impl Validator {
-    fn len(&self) -> usize {
-        self.tag.as_ref().map_or(0, Bytes::len) + self.modified.as_ref().map_or(0, Bytes::len)
+    /// Returns true if the head of the entry contains the validator, so that the metadata does not
+    /// repeat it.
+    #[must_use]
+    pub const fn is_in_head(&self) -> bool {
+        self.tag.is_none() && self.modified.is_none()
+    }
+
+    fn heap_size(&self) -> usize {
+        let parts = [&self.tag, &self.modified].into_iter().flatten();
+        parts.map(|part| heap::allocated(part.len())).sum()
     }
 }
 
@@ -280,10 +294,11 @@ impl Vary {
         self.0.iter().map(|name| &**name)
     }
 
-    /// Returns the number of bytes that the list of names occupies on the heap.
+    /// Returns the memory that the list of names takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
-        self.0.iter().map(|name| name.len() + size_of::<Box<str>>()).sum()
+        let names: usize = self.0.iter().map(|name| heap::allocated(name.len())).sum();
+        heap::shared(size_of_val(&*self.0)) + names
     }
 }
 
@@ -311,6 +326,11 @@ mod tests {
         meta.set_validator(None);
         meta.set_vary(None);
         assert_eq!((meta.heap_size(), meta.rare.is_none()), (0, true));
+        meta.set_validator(Some(Validator::default()));
+        assert_eq!((meta.heap_size(), meta.rare.is_none()), (0, true));
+        assert!(meta.validator().is_some_and(Validator::is_in_head));
+        meta.set_validator(None);
+        assert!(meta.validator().is_none());
         meta.set_vary(Vary::new(["accept"]));
         meta.set_tags(TagSet::new(["red"]));
         meta.set_validator(Some(Validator { tag: Some("v".into()), modified: None }));

@@ -257,8 +257,18 @@ fn digest(frame: &[u8]) -> u128 {
 
 fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     // Destructured, so that the compiler reports a new field that is not serialized.
-    let Meta { presence, departed, born, position: _, lifetime, load_cost, rare: _ } = meta;
-    let Rare { tags, validator, vary } = meta.rare();
+    let Meta {
+        presence,
+        departed,
+        born,
+        position: _,
+        lifetime,
+        load_cost,
+        rare: _,
+        is_validator_in_head: _,
+    } = meta;
+    let validator = meta.validator();
+    let Rare { tags, validator: _, vary } = meta.rare();
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = (*lifetime).into();
 
     let mut out = Vec::new();
@@ -268,12 +278,12 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     for span in [fresh, stale_while_revalidate, stale_if_error, load_cost.duration()] {
         out.extend_from_slice(&at_most_u64(span.as_micros()).to_le_bytes());
     }
-    out.push(flags(*presence, stale, validator.as_ref()));
+    out.push(flags(*presence, stale, validator));
     let vary: Vec<&str> = vary.iter().flat_map(Vary::names).collect();
     push_count(&mut out, tags.iter().count(), TAGS_MAX).ok_or(Oversize("number of tags"))?;
     push_count(&mut out, vary.len(), VARY_MAX).ok_or(Oversize("number of selecting fields"))?;
 
-    let Validator { tag, modified } = validator.as_ref().unwrap_or(&NO_VALIDATOR);
+    let Validator { tag, modified } = validator.unwrap_or(&NO_VALIDATOR);
     for part in [tag, modified].into_iter().flatten() {
         push_text(&mut out, part).ok_or(Oversize("validator"))?;
     }

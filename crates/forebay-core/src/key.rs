@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use crate::heap;
 
 /// Maximum length in bytes of a key that is built without an allocation: enough for nearly all URLs.
 const INLINE: usize = 192;
@@ -59,13 +59,12 @@ impl Key {
         self.borrowed().0.len()
     }
 
-    /// Returns the number of bytes that the key occupies on the heap; 0 for a short key, which is
-    /// stored inline.
+    /// Returns the memory that the key takes on the heap; 0 for a short key, which is stored inline.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
             Owned::Short { .. } => 0,
-            Owned::Long(bytes) => bytes.len() + 2 * size_of::<usize>(),
+            Owned::Long(bytes) => heap::shared(bytes.len()),
         }
     }
 }
@@ -167,8 +166,20 @@ impl fmt::Debug for KeyRef<'_> {
 }
 
 /// Builder of a key, without a heap allocation while the key is short.
-#[derive(Clone, Default)]
-pub struct KeyBuf(SmallVec<[u8; INLINE]>);
+#[derive(Clone)]
+pub struct KeyBuf {
+    length: usize,
+    inline: [u8; INLINE],
+    /// All bytes of a key that is longer than the array; otherwise empty.
+    long: Vec<u8>,
+}
+
+impl Default for KeyBuf {
+    #[inline]
+    fn default() -> Self {
+        Self { length: 0, inline: [0; INLINE], long: Vec::new() }
+    }
+}
 
 impl KeyBuf {
     /// Returns the builder of a key that consists of a namespace only.
@@ -179,22 +190,32 @@ impl KeyBuf {
         key
     }
 
+    /// Returns the builder of a key that begins with the bytes of another.
+    #[inline]
+    #[must_use]
+    pub fn from_key(key: KeyRef<'_>) -> Self {
+        let mut copy = Self::default();
+        copy.extend(key.0);
+        copy
+    }
+
     /// Appends one part to the key.
+    #[inline]
     pub fn part(&mut self, part: &[u8]) -> &mut Self {
-        let length = length_of(part).to_le_bytes();
-        self.0.extend_from_slice(&length);
-        self.0.extend_from_slice(part);
+        self.extend(&length_of(part).to_le_bytes());
+        self.extend(part);
         self
     }
 
     /// Appends one part that `write` produces piece by piece, with its length in front.
     pub fn part_from(&mut self, write: impl FnOnce(&mut PartWriter<'_>)) -> &mut Self {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[0; 4]);
-        let mut part = PartWriter(&mut self.0);
+        let start = self.length;
+        self.extend(&[0; 4]);
+        let mut part = PartWriter(self);
         write(&mut part);
-        let length = length_of(&self.0[start + 4..]);
-        self.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        let length = length_of(&self.borrowed().0[start + 4..]);
+        let bytes = if self.long.is_empty() { &mut self.inline[..] } else { &mut self.long[..] };
+        bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
         self
     }
 
@@ -202,7 +223,29 @@ impl KeyBuf {
     #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
-        KeyRef(&self.0)
+        // A short key never exceeds the array; `min` lets the compiler drop the bounds check.
+        let inline = &self.inline[..self.length.min(INLINE)];
+        KeyRef(if self.long.is_empty() { inline } else { &self.long })
+    }
+
+    #[inline]
+    fn extend(&mut self, bytes: &[u8]) {
+        let free = self.inline.get_mut(self.length..);
+        match free.and_then(|free| free.get_mut(..bytes.len())) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.extend_long(bytes),
+        }
+        self.length += bytes.len();
+    }
+
+    /// Appends bytes that do not fit into the array. From now on no bytes fit, because the key is
+    /// longer than the array.
+    #[cold]
+    fn extend_long(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            self.long.extend_from_slice(&self.inline[..self.length]);
+        }
+        self.long.extend_from_slice(bytes);
     }
 }
 
@@ -259,8 +302,7 @@ impl<'a> Name<'a> {
 
     #[cold]
     fn long(self) -> Key {
-        let mut key = KeyBuf(SmallVec::from_slice(self.namespace.0));
-        key.part(self.part).borrowed().to_key()
+        KeyBuf::from_key(self.namespace).part(self.part).borrowed().to_key()
     }
 }
 
@@ -293,12 +335,12 @@ fn ends_alike<const N: usize>(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Writer that appends bytes to the key part under construction; see [`KeyBuf::part_from`].
-pub struct PartWriter<'a>(&'a mut SmallVec<[u8; INLINE]>);
+pub struct PartWriter<'a>(&'a mut KeyBuf);
 
 impl PartWriter<'_> {
     /// Appends bytes to the part.
     pub fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.0.extend(bytes);
     }
 }
 
@@ -313,7 +355,7 @@ pub fn variant<'v>(
     generation: u64,
     fields: impl Iterator<Item = (&'v str, Option<std::borrow::Cow<'v, [u8]>>)>,
 ) -> KeyBuf {
-    let mut key = KeyBuf(SmallVec::from_slice(primary.0));
+    let mut key = KeyBuf::from_key(primary);
     key.part(&generation.to_le_bytes());
     for (name, value) in fields {
         key.part(name.as_bytes());
@@ -333,7 +375,7 @@ pub fn variant<'v>(
 /// never equals the key of an entry.
 #[must_use]
 pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
-    let mut asked = KeyBuf(SmallVec::from_slice(key.0));
+    let mut asked = KeyBuf::from_key(key);
     asked.part(question);
     asked
 }
@@ -374,8 +416,7 @@ mod tests {
             let mut key = KeyBuf::new("");
             key.part(&vec![7; length - 8]).borrowed().to_key()
         };
-        let heap = 2 * size_of::<usize>();
-        for (length, held) in [(8, 0), (21, 0), (22, 0), (23, 23 + heap), (300, 300 + heap)] {
+        for (length, held) in [(8, 0), (21, 0), (22, 0), (23, 48), (300, 320)] {
             assert_eq!((key(length).size(), key(length).heap_size()), (length, held));
             let parts: Vec<usize> = key(length).borrowed().parts().map(<[u8]>::len).collect();
             assert_eq!(parts, [0, length - 8]);
@@ -384,6 +425,23 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert!(all.contains(key(22).borrowed().bytes()));
         assert!(all.contains(key(23).borrowed().bytes()));
+    }
+
+    #[test]
+    fn a_key_may_leave_the_array_at_any_byte() {
+        for length in INLINE - 12..=INLINE + 4 {
+            let first = vec![b'a'; length];
+            let mut key = KeyBuf::default();
+            key.part(&first).part(b"").part_from(|part| {
+                part.write(b"b");
+                part.write(b"");
+                part.write(b"cd");
+            });
+            let parts: Vec<_> = key.borrowed().parts().collect();
+            assert_eq!(parts, [&first[..], b"", b"bcd"], "{length}");
+            let copy = KeyBuf::from_key(key.clone().part(b"e").borrowed());
+            assert_eq!(copy.borrowed().parts().last(), Some(&b"e"[..]), "{length}");
+        }
     }
 
     #[test]

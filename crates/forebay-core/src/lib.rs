@@ -9,6 +9,7 @@
 //! | [`mod@judge`] | the decision: may this entry be used for this demand, now? |
 //! | [`pace`] | schedules: back-off, jitter of lifetimes, average cost of a load |
 //! | [`breaker`] | circuit breaker |
+//! | [`heap`] | memory that allocations take |
 //! | [`version`] | ordered validators |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
@@ -23,6 +24,7 @@ pub mod bus_trust;
 pub mod demand;
 pub mod entry;
 pub mod frame;
+pub mod heap;
 pub mod judge;
 pub mod key;
 pub mod pace;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::entry::Meta;
+use crate::heap;
 use crate::key::KeyRef;
 use crate::time::Timestamp;
 
@@ -72,10 +73,12 @@ impl TagSet {
         self.0.is_none()
     }
 
-    /// Returns the number of bytes that the set occupies on the heap.
+    /// Returns the memory that the set takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
-        self.iter().map(|tag| tag.len() + size_of::<Box<str>>()).sum()
+        let list = |tags: &Arc<[Box<str>]>| heap::shared(size_of_val(&**tags));
+        let tags: usize = self.iter().map(|tag| heap::allocated(tag.len())).sum();
+        self.0.as_ref().map_or(0, list) + tags
     }
 }
 

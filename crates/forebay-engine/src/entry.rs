@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod in_flight;
 pub(crate) mod select;
+pub(crate) mod shared;
 
 use std::any::Any;
 use std::fmt;
@@ -10,17 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
+use forebay_core::heap;
 use forebay_core::judge::{NoDice, plain_until};
 use forebay_core::{Demand, Lifetime, Meta, Position, PurgeState, Timestamp, Verdict, judge};
 
-use body::{ARC_OVERHEAD, Body};
+use body::Body;
+use shared::{Contents, Shared};
 
 /// Size of an entry besides its bytes: the entry, its slot in the store and the store's index.
-const OVERHEAD: usize = size_of::<Entry>() + ARC_OVERHEAD + SLOT_OVERHEAD;
+const OVERHEAD: usize = heap::shared(size_of::<Entry>()) + SLOT_OVERHEAD;
+
+/// Largest head that is copied into one allocation with its count. A larger one is kept as it came.
+const COPIED_HEAD_MAX: usize = 4 << 10;
 
 /// Size of a slot of the store, with its share of the index, of the remembered keys, and of the
 /// spare capacity of tables.
-pub(crate) const SLOT_OVERHEAD: usize = 128;
+pub(crate) const SLOT_OVERHEAD: usize = 64;
 
 /// Entry: metadata, head and body. It is shared as `Arc<Entry>`: a hit clones one pointer.
 ///
@@ -148,7 +154,7 @@ pub struct Head {
     /// First field, because a plain hit of a typed front end reads nothing else; see [`Entry`].
     form: Option<Arc<dyn Any + Send + Sync>>,
     /// `None` if there are none, or if the form is complete and they are not available.
-    bytes: Option<Arc<Bytes>>,
+    bytes: Option<Shared<Bytes>>,
     /// Size of the form, with two bits: the entry is counted, the form is complete.
     weight: Weight,
 }
@@ -176,14 +182,24 @@ impl Weight {
     }
 }
 
-static NO_BYTES: Bytes = Bytes::new();
-
 impl Head {
     /// Creates a head from encoded bytes, without a view.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
-        let bytes = (!bytes.is_empty()).then(|| Arc::new(bytes));
+        let bytes = (!bytes.is_empty()).then(|| match bytes.len() {
+            ..=COPIED_HEAD_MAX => Shared::bytes(&bytes),
+            _ => Shared::value(bytes),
+        });
         Self { form: None, bytes, weight: Weight::default() }
+    }
+
+    /// Creates a head with a copy of bytes.
+    #[must_use]
+    pub fn of_slice(bytes: &[u8]) -> Self {
+        match bytes.len() {
+            1..=COPIED_HEAD_MAX => Self { bytes: Some(Shared::bytes(bytes)), ..Self::default() },
+            _ => Self::new(Bytes::copy_from_slice(bytes)),
+        }
     }
 
     /// Adds a view: the decoded form of the head, which occupies about `size` bytes. A hit then
@@ -208,7 +224,7 @@ impl Head {
     /// can store it.
     #[must_use]
     pub fn written_as(self, bytes: Bytes) -> Self {
-        Self { bytes: Some(Arc::new(bytes)), ..self }
+        Self { bytes: Some(Shared::value(bytes)), ..self }
     }
 
     /// Makes the entry of this head count as 1 instead of its bytes, for a front end that bounds
@@ -225,12 +241,25 @@ impl Head {
 
     /// Returns the encoded bytes, which may be empty. `None` if the head has only a view, so that
     /// the front end would have to encode it.
+    #[inline]
     #[must_use]
-    pub fn bytes(&self) -> Option<&Bytes> {
-        match self.bytes.as_deref() {
+    pub fn slice(&self) -> Option<&[u8]> {
+        match self.bytes.as_ref().map(Shared::contents) {
             None if self.weight.says(Weight::OF_FORM) => None,
-            bytes => Some(bytes.unwrap_or(&NO_BYTES)),
+            None => Some(&[]),
+            Some(Contents::Bytes(bytes)) => Some(bytes),
+            Some(Contents::Value(bytes)) => Some(bytes),
         }
+    }
+
+    /// Returns the encoded bytes, shared, which may be empty. `None` if the head has only a view.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Bytes> {
+        let Some(bytes) = &self.bytes else { return self.slice().map(|_| Bytes::new()) };
+        Some(match bytes.contents() {
+            Contents::Bytes(_) => bytes.to_bytes(),
+            Contents::Value(bytes) => bytes.clone(),
+        })
     }
 
     const fn has_spare_bytes(&self) -> bool {
@@ -265,7 +294,13 @@ impl Head {
     /// Returns the size of the head in memory, in bytes, with its view.
     #[must_use]
     pub fn size(&self) -> usize {
-        let held = |bytes: &Arc<Bytes>| bytes.len() + size_of::<Bytes>() + ARC_OVERHEAD;
+        let held = |bytes: &Shared<Bytes>| {
+            let own = match bytes.contents() {
+                Contents::Bytes(_) => 0,
+                Contents::Value(bytes) => heap::allocated(bytes.len()),
+            };
+            bytes.size() + own
+        };
         self.bytes.as_ref().map_or(0, held) + self.weight.size()
     }
 }
@@ -282,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_two_lines_of_the_processors_cache() {
-        let size = size_of::<Entry>() + ARC_OVERHEAD;
+        let size = size_of::<Entry>() + heap::ARC_OVERHEAD;
         assert!(size <= 136, "{size} bytes");
     }
 
@@ -309,12 +344,20 @@ mod tests {
     fn what_is_empty_takes_nothing_on_the_heap() {
         let empty = Entry::new(meta(), Head::new(Bytes::new()), Body::whole(Bytes::new()));
         assert_eq!(empty.size(), OVERHEAD);
-        assert_eq!(empty.head.bytes().map(Bytes::len), Some(0));
-        assert_eq!(empty.body.bytes().map(Bytes::len), Some(0));
+        assert_eq!(empty.head.slice().map(<[u8]>::len), Some(0));
+        assert_eq!(empty.body.slice().map(<[u8]>::len), Some(0));
         let head = Head::new(Bytes::from_static(b"head"));
-        assert_eq!(head.bytes().map(|bytes| &bytes[..]), Some(&b"head"[..]));
+        assert_eq!(head.slice(), Some(&b"head"[..]));
         let full = Entry::new(meta(), head, Body::whole(Bytes::from_static(b"body")));
-        assert!(full.size() > OVERHEAD + size_of::<Bytes>() + 8, "{}", full.size());
+        // Each is one allocation of 4 bytes behind 24 of its own.
+        assert_eq!(full.size(), OVERHEAD + 2 * 32);
+        for length in [COPIED_HEAD_MAX, COPIED_HEAD_MAX + 1] {
+            let bytes = vec![b'h'; length];
+            for head in [Head::of_slice(&bytes), Head::new(bytes.clone().into())] {
+                assert_eq!((head.slice(), head.bytes().as_deref()), (Some(&*bytes), Some(&*bytes)));
+                assert!(head.size() > length);
+            }
+        }
     }
 
     fn of_form() -> Head {
@@ -327,7 +370,7 @@ mod tests {
         assert_eq!(of_form().counted().bytes(), None);
         assert_eq!((of_form().size(), of_form().view()), (9, Some(&7_u8)));
         let written = of_form().written_as(Bytes::from_static(b"seven"));
-        assert_eq!(written.bytes().map(|bytes| &bytes[..]), Some(&b"seven"[..]));
+        assert_eq!(written.slice(), Some(&b"seven"[..]));
         assert!(written.size() > 9 + 5, "on its way it has both");
     }
 

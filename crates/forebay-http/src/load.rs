@@ -268,7 +268,8 @@ impl LoadState {
 
     /// Validates the stored response.
     async fn revalidate(&self, prior: &Entry, company: Audience) -> Result<Loaded, LoadError> {
-        let Some(validator) = prior.meta.validator() else {
+        let stored = prior.meta.validator().and_then(|_| Answer::of(prior));
+        let Some(validator) = stored.and_then(|stored| validate::validator(&stored.headers)) else {
             return match self.fetch_mode {
                 FetchMode::Head => self.revalidate_by_head(prior, company).await,
                 FetchMode::Whole | FetchMode::AsRequested => {
@@ -278,7 +279,7 @@ impl LoadState {
         };
         let question = || {
             self.request.question(|fields| {
-                validate::make_conditional(fields, validator);
+                validate::make_conditional(fields, &validator);
             })
         };
         let received = self.request.ask(question, company).await?;

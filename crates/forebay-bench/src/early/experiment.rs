@@ -176,7 +176,7 @@ fn obtained_is_fresh(obtained: &Outcome) -> bool {
 }
 
 fn begun_early(obtained: &Outcome) -> bool {
-    obtained.entry.head.bytes().is_some_and(|bytes| bytes == BEGUN_EARLY)
+    obtained.entry.head.slice().is_some_and(|bytes| bytes == BEGUN_EARLY)
 }
 
 /// One answer, and how it came.

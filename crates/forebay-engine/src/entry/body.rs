@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use forebay_core::heap;
 use futures_util::StreamExt;
 
 pub(crate) use flow::{DraftWriter, Flow, FlowWriter, Pushed};
@@ -23,21 +24,24 @@ pub(crate) use parts::bounded;
 pub use piece::{BrokenBody, Content, PieceStream};
 
 use crate::entry::in_flight::{Charged, InFlight};
+use crate::entry::shared::{Contents, Shared};
 use crate::runtime::sync::Mutex;
 use long::{Long, LongReader};
 use parts::PartsReader;
 use segments::SEGMENT;
 use whole::Whole;
 
-/// Heap bytes in front of a shared value: two counts.
-pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
+/// Largest body that is copied into one allocation with its count. The two allocations that this
+/// saves are a tenth of it.
+const COPIED_MAX: usize = 1 << 10;
+
+/// Reference count of a body that was cloned, which is an allocation of its own.
+const COUNT: usize = 24;
 
 /// Body of an entry: complete in memory, streaming from an origin, or in a lower tier. Clones share
 /// the bytes. The default is complete and empty.
 #[derive(Clone, Debug, Default)]
-pub struct Body(Option<Arc<Repr>>);
-
-static EMPTY: Repr = Repr::Whole(Bytes::new());
+pub struct Body(Option<Shared<Repr>>);
 
 struct Once(Mutex<Option<PieceStream>>);
 
@@ -57,7 +61,7 @@ impl fmt::Debug for Below {
 
 #[derive(Debug)]
 enum Repr {
-    /// Complete, in one piece of one segment at most.
+    /// Complete, in one piece of more than [`COPIED_MAX`] bytes and one segment at most.
     Whole(Bytes),
     /// Complete, in several segments.
     Long(Arc<Long>),
@@ -78,22 +82,30 @@ impl Body {
     /// Creates a complete body in memory. A body of more than 256 KiB is copied into segments.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {
-        if bytes.is_empty() {
-            Self::default()
-        } else if bytes.len() <= SEGMENT {
-            Self::of(Repr::Whole(bytes))
-        } else {
-            Self::of(Repr::Long(Long::of(bytes)))
+        match bytes.len() {
+            0 => Self::default(),
+            ..=COPIED_MAX => Self(Some(Shared::bytes(&bytes))),
+            ..=SEGMENT => Self::of(Repr::Whole(bytes)),
+            _ => Self::of(Repr::Long(Long::of(bytes))),
         }
     }
 
     fn of(repr: Repr) -> Self {
-        Self(Some(Arc::new(repr)))
+        Self(Some(Shared::value(repr)))
     }
 
     #[inline]
-    fn repr(&self) -> &Repr {
-        self.0.as_deref().unwrap_or(&EMPTY)
+    fn contents(&self) -> Contents<'_, Repr> {
+        self.0.as_ref().map_or(Contents::Bytes(&[]), Shared::contents)
+    }
+
+    /// Returns the representation of a body that is not copied.
+    #[inline]
+    fn repr(&self) -> Option<&Repr> {
+        match self.contents() {
+            Contents::Bytes(_) => None,
+            Contents::Value(repr) => Some(repr),
+        }
     }
 
     pub(crate) fn flowing(flow: Arc<Flow>) -> Self {
@@ -103,7 +115,7 @@ impl Body {
     /// Returns the body for one caller, with a reader at the first byte. `None` if that byte has
     /// left the window. Complete bodies need no reader.
     pub(crate) fn for_reader(&self, promised: bool) -> Option<Self> {
-        let Repr::Flowing(flowing) = self.repr() else { return Some(self.clone()) };
+        let Some(Repr::Flowing(flowing)) = self.repr() else { return Some(self.clone()) };
         let reader = flow::Reader::at_start(&flowing.flow, promised)?;
         let (flow, place) = (flowing.flow.clone(), Mutex::new(Some(reader)));
         Some(Self::of(Repr::Flowing(Flowing { flow, place })))
@@ -111,7 +123,7 @@ impl Body {
 
     /// Returns the flow of a streaming body.
     pub(crate) fn flow(&self) -> Option<&Flow> {
-        match self.repr() {
+        match self.repr()? {
             Repr::Flowing(flowing) => Some(&flowing.flow),
             Repr::Whole(_) | Repr::Long(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
@@ -129,52 +141,72 @@ impl Body {
 
     /// Returns the bytes of a complete body of up to 256 KiB in memory. `None` for larger,
     /// streaming or stored ones: use [`reader`](Self::reader) or [`part`](Self::part).
+    #[inline]
     #[must_use]
-    pub fn bytes(&self) -> Option<&Bytes> {
-        match self.repr() {
-            Repr::Whole(bytes) => Some(bytes),
-            Repr::Long(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
+    pub fn slice(&self) -> Option<&[u8]> {
+        match self.contents() {
+            Contents::Bytes(bytes) => Some(bytes),
+            Contents::Value(Repr::Whole(bytes)) => Some(bytes),
+            Contents::Value(_) => None,
+        }
+    }
+
+    /// Returns the bytes of a complete body of up to 256 KiB in memory, shared. `None` for others.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Bytes> {
+        let Some(shared) = &self.0 else { return Some(Bytes::new()) };
+        match shared.contents() {
+            Contents::Bytes(_) => Some(shared.to_bytes()),
+            Contents::Value(Repr::Whole(bytes)) => Some(bytes.clone()),
+            Contents::Value(_) => None,
         }
     }
 
     /// Returns the length of a complete body in bytes; `None` while the body is streaming.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
-        match self.repr() {
-            Repr::Whole(bytes) => Some(bytes.len() as u64),
-            Repr::Long(long) => Some(long.length()),
-            Repr::Below(below) => Some(below.0.length()),
-            Repr::Flowing(_) | Repr::Once(_) => None,
+        match self.contents() {
+            Contents::Bytes(bytes) => Some(bytes.len() as u64),
+            Contents::Value(Repr::Whole(bytes)) => Some(bytes.len() as u64),
+            Contents::Value(Repr::Long(long)) => Some(long.length()),
+            Contents::Value(Repr::Below(below)) => Some(below.0.length()),
+            Contents::Value(Repr::Flowing(_) | Repr::Once(_)) => None,
         }
     }
 
     /// Returns `true` if the body is complete, in memory or in a lower tier.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        matches!(self.repr(), Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
+        matches!(self.repr(), None | Some(Repr::Whole(_) | Repr::Long(_) | Repr::Below(_)))
     }
 
     /// Returns the bytes of memory that the entry of this body is charged for it: 0 for a streaming
     /// body, which is charged as a body in flight, and for one in a lower tier.
     #[must_use]
     pub fn retained(&self) -> usize {
-        match self.repr() {
-            Repr::Whole(bytes) => bytes.len(),
-            Repr::Long(long) => usize::try_from(long.size()).unwrap_or(usize::MAX),
-            Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => 0,
+        match self.contents() {
+            Contents::Bytes(bytes) => bytes.len(),
+            Contents::Value(Repr::Whole(bytes)) => bytes.len(),
+            Contents::Value(Repr::Long(long)) => usize::try_from(long.size()).unwrap_or(usize::MAX),
+            Contents::Value(Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_)) => 0,
         }
     }
 
-    /// Size in the cache with heap overhead, in bytes.
+    /// Memory that the body takes in the cache, in bytes.
     pub(crate) fn kept(&self) -> usize {
-        let own = if self.0.is_some() { size_of::<Repr>() + ARC_OVERHEAD } else { 0 };
-        own + self.retained()
+        let own = self.0.as_ref().map_or(0, Shared::size);
+        own + match self.repr() {
+            None => 0,
+            Some(Repr::Whole(bytes)) => heap::allocated(bytes.len()) + heap::allocated(COUNT),
+            Some(_) => self.retained(),
+        }
     }
 
     /// Creates a reader that starts at the first byte and reads at its own speed.
     #[must_use]
     pub fn reader(&self) -> BodyReader {
-        BodyReader(match self.repr() {
+        let Some(repr) = self.repr() else { return BodyReader(Reading::Whole(self.bytes())) };
+        BodyReader(match repr {
             Repr::Whole(bytes) => Reading::Whole(Some(bytes.clone())),
             Repr::Long(long) => Reading::Long(LongReader::new(long.clone(), 0..long.length())),
             Repr::Flowing(flowing) => Reading::Flowing(flowing.reader()),
@@ -190,25 +222,26 @@ impl Body {
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
         match self.repr() {
-            Repr::Whole(bytes) => {
+            None | Some(Repr::Whole(_)) => {
+                let bytes = self.bytes()?;
                 let end = usize::try_from(range.end).unwrap_or(usize::MAX).min(bytes.len());
                 let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(end);
                 Some(BodyReader(Reading::Whole(Some(bytes.slice(start..end)))))
             }
-            Repr::Long(long) => {
+            Some(Repr::Long(long)) => {
                 Some(BodyReader(Reading::Long(LongReader::new(long.clone(), range))))
             }
-            Repr::Below(below) => {
+            Some(Repr::Below(below)) => {
                 let reader = PartsReader::new(below.0.clone(), range);
                 Some(BodyReader(Reading::Below(Box::new(reader))))
             }
-            Repr::Flowing(_) | Repr::Once(_) => None,
+            Some(Repr::Flowing(_) | Repr::Once(_)) => None,
         }
     }
 
     /// Charges the body to a slot of memory, and returns the previous charge.
     pub(crate) fn settle(&self) -> Option<Charged> {
-        match self.repr() {
+        match self.repr()? {
             Repr::Long(long) => long.settle(),
             Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
         }
@@ -217,8 +250,8 @@ impl Body {
     /// Notes that a slot of memory has released the body. `shared`: other holders of the entry
     /// exist.
     pub(crate) fn unsettle(&self, in_flight: &Arc<InFlight>, shared: bool) {
-        if let Some(Repr::Long(long)) = self.0.as_deref() {
-            let others = self.0.as_ref().is_some_and(|repr| Arc::strong_count(repr) > 1);
+        if let Some(Repr::Long(long)) = self.repr() {
+            let others = self.0.as_ref().is_some_and(Shared::is_held_elsewhere);
             long.unsettle(in_flight, shared || others || Arc::strong_count(long) > 1);
         }
     }

@@ -148,7 +148,7 @@ impl<L: Load> Fill<L> {
     /// may panic.
     fn encoded_head(&self, entry: &Entry) -> Option<Bytes> {
         if let Some(bytes) = entry.head.bytes() {
-            return Some(bytes.clone());
+            return Some(bytes);
         }
         let encoding = AssertUnwindSafe(|| self.leading.load.written(&entry.head));
         catch_unwind(encoding).ok().flatten()
@@ -196,7 +196,7 @@ impl<L: Load> Fill<L> {
         reader: &mut TierReader,
     ) -> Result<(), NotWritten> {
         let engine = &self.leading.engine;
-        let complete = entry.body.bytes();
+        let complete = entry.body.slice();
         let bytes = complete.map_or(0, |bytes| bytes.len() as u64);
         let turn = head.and_then(|head| Some((head, engine.lower.turn(bytes)?)));
         let Some((head, _turn)) = turn else {

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::key::Name;
-use forebay_core::{Key, KeyRef, Vary};
+use forebay_core::{Key, KeyRef, Vary, heap};
 use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use super::variants::{MEMBER_OVERHEAD, Members};
-use crate::entry::body::ARC_OVERHEAD;
 use crate::entry::in_flight::InFlight;
 use crate::entry::{Entry, SLOT_OVERHEAD};
 use crate::runtime::sync::Cache;
@@ -252,7 +251,7 @@ impl Weighter<Held, ()> for ByBytes {
                 entry.charge(key.heap_size()) + member as u64
             }
             Slot::Variants(variants) => {
-                let own = size_of::<Variants>() + ARC_OVERHEAD + SLOT_OVERHEAD;
+                let own = heap::shared(size_of::<Variants>()) + SLOT_OVERHEAD;
                 (key.heap_size() + variants.vary.heap_size() + own) as u64
             }
         }

@@ -131,7 +131,7 @@ impl Load for Origin {
     ) -> impl Future<Output = Answer> + Send {
         let told = self.told.clone();
         let number = told.loads.fetch_add(1, Ordering::SeqCst) + 1;
-        let seen = prior.as_ref().and_then(|prior| prior.body.bytes().cloned());
+        let seen = prior.as_ref().and_then(|prior| prior.body.bytes());
         told.priors.lock().push(seen);
         let answer = (told.script)(Asked { number, prior, language: self.language });
         async move {

@@ -146,7 +146,7 @@ fn database_origin(world: &World, database: &Arc<Database>) -> Origin {
             }
             let lifetime = Lifetime { stale_if_error: secs(60), ..Lifetime::fresh(secs(60)) };
             let meta = tagged(world.meta(lifetime), TAG);
-            let prior = asked.prior.and_then(|prior| prior.body.bytes().cloned());
+            let prior = asked.prior.and_then(|prior| prior.body.bytes());
             Ok(match asked.number % 3 {
                 0 if prior.as_ref() == Some(&version) => Loaded::Unchanged { meta, head: None },
                 1 => flowing(meta, in_two_pieces(version)),

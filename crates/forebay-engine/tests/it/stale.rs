@@ -269,7 +269,7 @@ async fn an_answer_that_is_unchanged_keeps_its_body_and_gets_new_metadata() {
     let hit = world.obtain("a", &origin).await.expect("a hit");
     assert_eq!(hit.source, Source::Hit);
     assert_eq!(bytes(&hit).as_ptr(), bytes(&first).as_ptr(), "the same bytes");
-    assert_eq!(hit.entry.head.bytes(), Some(&"new head".into()));
+    assert_eq!(hit.entry.head.slice(), Some(&b"new head"[..]));
     assert_eq!(hit.entry.meta.lifetime().fresh, secs(100));
     assert_eq!(origin.priors(), [None, Some("first".into())]);
 }

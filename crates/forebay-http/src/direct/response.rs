@@ -31,8 +31,8 @@ pub(super) fn write(
     now: Timestamp,
     output: &mut DirectOutput,
 ) -> Option<Written> {
-    let stored = StoredHead::parse(entry.head.bytes()?)?;
-    let body = entry.body.bytes()?;
+    let stored = StoredHead::parse(entry.head.slice()?)?;
+    let body = entry.body.slice()?;
     let cache_status = CacheStatus::hit(ttl_seconds(&entry.meta, now));
     if request.has_conditions() && validate::client_has_it(request, stored.status, &stored) {
         write_not_modified(stored, output);
@@ -66,7 +66,7 @@ pub(super) fn write(
     if request.is_head() {
         return Some(Written { status: stored.status, body: 0, cache_status });
     }
-    output.write_body(body);
+    output.write_body(body, || entry.body.bytes());
     Some(Written { status: stored.status, body: body.len() as u64, cache_status })
 }
 

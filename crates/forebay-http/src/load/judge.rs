@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::judge::Dice;
-use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, may_fall_back, pace};
+use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, Validator, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
@@ -269,7 +269,9 @@ impl ClientRequest {
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers));
-        meta.set_validator(validate::validator(&answer.headers));
+        // The validator is in the stored head.
+        let validator = validate::validator(&answer.headers).map(|_| Validator::default());
+        meta.set_validator(validator);
         // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;
         let select = if shares_codings { selects } else { selects_with_coding };
@@ -293,7 +295,7 @@ const fn presence(status: StatusCode) -> Presence {
 /// Returns a stored body as the content of another response.
 fn source_of(body: &Body) -> Content {
     if let Some(bytes) = body.bytes() {
-        return Content::Whole(bytes.clone());
+        return Content::Whole(bytes);
     }
     let unread = stream::unfold(body.reader(), |mut reader| async {
         let piece = reader.next().await?;

@@ -51,12 +51,12 @@ impl DirectOutput {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends a body.
-    pub(crate) fn write_body(&mut self, body: &Bytes) {
+    /// Appends a complete body in one piece. `bytes` shares it.
+    pub(crate) fn write_body(&mut self, body: &[u8], bytes: impl FnOnce() -> Option<Bytes>) {
         if body.len() <= COPIED_MAX {
             self.bytes.extend_from_slice(body);
         } else {
-            self.body = body.clone();
+            self.body = bytes().unwrap_or_default();
         }
     }
 

@@ -20,25 +20,26 @@
 //! response is written. The next byte that hyper writes then starts a status line, whose version is
 //! corrected here.
 
-use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::client_timeouts::{ClientTimeouts, ConnectionTimer, ExpiredTimeout};
 use super::counters::GuardCounters;
-use super::direct::{DirectOutput, DirectResponder, PendingOutput};
+use super::direct::{DirectResponder, PendingOutput};
 use super::exchanges::{Exchanges, Rejection};
-use super::framing::{FramingError, HeadEnd, Phase, ScanError, Scanner};
+use super::framing::{FramingError, Phase, ScanError, Scanner};
 
+mod direct_hits;
 #[cfg(test)]
 mod tests;
+mod writes;
 
 /// Request that hyper reads in place of a rejected one. Its exchange is marked as rejected, and
 /// `Connection: close` makes hyper close after the response.
@@ -88,12 +89,6 @@ pub struct Guarded<S> {
     /// correction is pending.
     version: Option<usize>,
 }
-
-/// Start of hyper's response to an HTTP/1.0 request.
-const HTTP_1_0: &[u8] = b"HTTP/1.0 ";
-
-/// Offset of the minor version in [`HTTP_1_0`].
-const MINOR_AT: usize = 7;
 
 /// Result of further reads from the connection.
 #[derive(Clone, Copy, Debug)]
@@ -260,17 +255,6 @@ impl<S> Guarded<S> {
         self.read_state = ReadState::Rejected;
     }
 
-    /// Releases the withheld bytes after checking them like newly received ones.
-    fn read_held(&mut self, buf: &mut ReadBuf<'_>) {
-        let start = buf.filled().len();
-        let held = std::mem::take(&mut self.held);
-        let length = held.len().min(buf.remaining());
-        buf.put_slice(&held[..length]);
-        self.check(buf, start);
-        // The withheld bytes may contain another request for another protocol.
-        self.held = held.slice(length - self.held.len()..);
-    }
-
     fn read_ready(&mut self, buf: &mut ReadBuf<'_>) {
         let piece = self.ready.split_to(self.ready.len().min(buf.remaining()));
         buf.put_slice(&piece);
@@ -389,7 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             if this.held.is_empty() {
                 ready!(this.poll_more(cx, buf))?;
             } else {
-                this.read_held(buf);
+                this.read_held(cx, buf)?;
             }
             if buf.filled().len() > start {
                 this.hyper_is_busy = true;
@@ -408,21 +392,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
                 self.read_state = ReadState::Over;
                 Poll::Ready(Ok(()))
             }
-            Poll::Ready(Ok(())) => {
-                let is_direct = self.may_answer_directly();
-                let unchecked =
-                    if is_direct { self.answer_directly(cx, buf, start)? } else { Some(start) };
-                if let Some(start) = unchecked {
-                    self.check(buf, start);
-                }
-                Poll::Ready(Ok(()))
-            }
+            Poll::Ready(Ok(())) => Poll::Ready(self.take_in(cx, buf, start)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 let timeout = ready!(self.timer.read_waits(&self.scanner, cx));
                 Poll::Ready(self.read_timed_out(timeout))
             }
         }
+    }
+
+    /// Answers or checks received bytes, from `start` on.
+    fn take_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+        start: usize,
+    ) -> io::Result<()> {
+        let is_direct = self.may_answer_directly();
+        let unchecked = if is_direct { self.answer_directly(cx, buf, start)? } else { Some(start) };
+        if let Some(start) = unchecked {
+            self.check(buf, start);
+        }
+        Ok(())
+    }
+
+    /// Releases the withheld bytes like newly received ones.
+    fn read_held(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let start = buf.filled().len();
+        let held = std::mem::take(&mut self.held);
+        let length = held.len().min(buf.remaining());
+        buf.put_slice(&held[..length]);
+        self.take_in(cx, buf, start)?;
+        // The withheld bytes may contain another request for another protocol.
+        self.held = held.slice(length - self.held.len()..);
+        Ok(())
     }
 
     /// Reads after a request for another protocol that is not answered yet: one piece, which is
@@ -530,167 +533,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             };
         }
         this.poll_linger(cx).map(Ok)
-    }
-}
-
-thread_local! {
-    /// Responses that are being written. A connection keeps only what its client does not read at
-    /// once.
-    static DIRECT_OUTPUT: RefCell<DirectOutput> = RefCell::default();
-}
-
-impl<S: AsyncWrite + Unpin> Guarded<S> {
-    /// Returns `true` if a response may be written without hyper: the next byte starts a head, and
-    /// hyper has answered all requests that it read.
-    fn may_answer_directly(&self) -> bool {
-        self.responder.is_some()
-            && !self.hyper_is_busy
-            && self.head.is_empty()
-            && self.scanner.phase() == Phase::Idle
-            && !self.scanner.is_switching()
-    }
-
-    /// Returns `true` if hyper, which has just flushed, has answered all requests that it read. It
-    /// has nothing of them left to write, because it flushes only after it has written all bytes.
-    fn has_answered_all(&self) -> bool {
-        self.ready.is_empty()
-            && self.scanner.phase() == Phase::Idle
-            && self.timer.exchanges.closed() == self.scanner.heads()
-    }
-
-    /// Answers requests at the start of the received bytes, and removes their bytes. Returns the
-    /// offset from which bytes must be checked; those before it are checked, and are for hyper.
-    /// Returns `None` if all bytes are handled.
-    fn answer_directly(
-        &mut self,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-        start: usize,
-    ) -> io::Result<Option<usize>> {
-        let Some(responder) = self.responder.take() else { return Ok(Some(start)) };
-        let answered = DIRECT_OUTPUT.with_borrow_mut(|output| {
-            let unchecked = self.answer_heads(&*responder, buf, start, output);
-            if !output.is_empty() {
-                let written = output.poll_write(&mut self.inner, cx);
-                let written = self.bound_write(written, cx);
-                self.output = output.take_rest(taken(&written));
-                if let Poll::Ready(Err(error)) = written {
-                    return Err(error);
-                }
-            }
-            Ok(unchecked)
-        });
-        self.responder = Some(responder);
-        answered
-    }
-
-    /// See [`answer_directly`](Self::answer_directly).
-    fn answer_heads(
-        &mut self,
-        responder: &dyn DirectResponder,
-        buf: &mut ReadBuf<'_>,
-        start: usize,
-        output: &mut DirectOutput,
-    ) -> Option<usize> {
-        let received = buf.filled().len() - start;
-        let mut at = start;
-        let mut unchecked = None;
-        while at < buf.filled().len() {
-            if !output.has_room() {
-                unchecked = Some(start);
-                break;
-            }
-            let rest = &buf.filled()[at..];
-            match self.scanner.feed_head(rest) {
-                Ok(HeadEnd::At(end)) if responder.respond(&rest[..end], output) => {
-                    self.scanner.forget_head();
-                    at += end;
-                }
-                Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {
-                    // An invalid body is rejected with its head if both are in one read.
-                    self.scanner.restart_head();
-                    unchecked = Some(start);
-                    break;
-                }
-                Ok(HeadEnd::At(end)) => {
-                    unchecked = Some(start + end);
-                    break;
-                }
-                Ok(HeadEnd::Incomplete) => {
-                    self.scanner.take_withheld();
-                    self.head.extend_from_slice(rest);
-                    buf.set_filled(at);
-                }
-                Err(refused) => self.refuse(buf, at, refused),
-            }
-        }
-        let left = buf.filled().len() - at;
-        buf.filled_mut().copy_within(at.., start);
-        buf.set_filled(start + left);
-        if unchecked.is_none() {
-            self.timer.has_read(received, &self.scanner);
-        }
-        unchecked
-    }
-
-    /// Writes the rest of the responses that were written without hyper.
-    #[cold]
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.output.is_empty() {
-            let written = self.output.poll_write(&mut self.inner, cx);
-            match ready!(self.bound_write(written, cx))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.output.advance(written),
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Writes the start of a response to an HTTP/1.0 request with the version HTTP/1.1.
-    #[cold]
-    fn poll_status_line(
-        &mut self,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let before = self.version.unwrap_or_default();
-        let expected = HTTP_1_0.get(before..).unwrap_or_default();
-        let mut first = bufs.first().map_or_else(Vec::new, |buf| buf.to_vec());
-        let mut bufs: Vec<_> = bufs.to_vec();
-        if first.starts_with(expected) && before <= MINOR_AT {
-            first[MINOR_AT - before] = b'1';
-            bufs[0] = IoSlice::new(&first);
-        }
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, &bufs);
-        let after = before + taken(&written);
-        self.version = (after <= MINOR_AT).then_some(after);
-        self.bound_write(written, cx)
-    }
-
-    /// Writes all queued interim responses.
-    #[cold]
-    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.poll_started_interims(cx))?;
-            let Some(more) = self.timer.exchanges.interims().take() else {
-                return Poll::Ready(Ok(()));
-            };
-            self.interims = more;
-        }
-    }
-
-    /// Completes the interim responses that are being written. Meanwhile hyper itself writes at
-    /// most a `100 Continue`.
-    #[cold]
-    fn poll_started_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.interims.is_empty() {
-            let written = Pin::new(&mut self.inner).poll_write(cx, &self.interims);
-            match ready!(self.bound_write(written, cx))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                taken => self.interims.advance(taken),
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 }
 

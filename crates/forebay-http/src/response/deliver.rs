@@ -158,7 +158,7 @@ fn respond(request: RequestHead<'_>, answer: Answer, entry: &Entry) -> Prepared 
         return ranged;
     }
     let body = match entry.body.bytes() {
-        Some(whole) => ResponseBody::whole(whole.clone()),
+        Some(whole) => ResponseBody::whole(whole),
         None => ResponseBody::reader(entry.body.reader()),
     };
     Prepared { status: answer.status, headers: answer.headers, body }

@@ -5,7 +5,7 @@
 //! bytes; lower tiers store them. `Age`, `Content-Length` and `Date` come first, so that a hit finds
 //! them without reading all lines.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use forebay_engine::{Entry, Head};
 use forebay_semantics::FieldLines;
 use http::header::{AGE, CONTENT_LENGTH, DATE};
@@ -21,8 +21,11 @@ const FRONT: [HeaderName; 3] = [AGE, CONTENT_LENGTH, DATE];
 /// Start of each stored head. The status code follows.
 const VERSION: &[u8] = b"HTTP/1.1 ";
 
-/// Number of bytes in a field line beside name and value: `: ` and the line ending.
-const SEPARATORS: usize = 4;
+/// Bytes between the name of a field and its value.
+const SEPARATOR: &[u8] = b": ";
+
+/// Size of most heads in bytes.
+const ENCODED_TYPICAL: usize = 512;
 
 /// Length of a status code in bytes.
 const CODE: usize = 3;
@@ -40,11 +43,11 @@ impl Answer {
     /// Encodes the head of an entry.
     #[must_use]
     pub fn into_head(self) -> Head {
-        Head::new(self.encode())
+        Head::of_slice(&self.encode())
     }
 
-    fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(512);
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ENCODED_TYPICAL);
         bytes.put_slice(VERSION);
         bytes.put_slice(self.status.as_str().as_bytes());
         bytes.put_u8(b' ');
@@ -56,33 +59,36 @@ impl Answer {
         let others = self.headers.iter().filter(|(name, _)| !FRONT.contains(name));
         for (name, value) in front.chain(others) {
             bytes.put_slice(name.as_str().as_bytes());
-            bytes.put_slice(b": ");
+            bytes.put_slice(SEPARATOR);
             bytes.put_slice(value.as_bytes());
             bytes.put_slice(b"\r\n");
         }
-        // An exact allocation, because spare capacity would not be accounted for.
-        Bytes::from(Vec::from(bytes).into_boxed_slice())
+        bytes
     }
 
     /// Decodes a head; `None` if it is invalid, which other writers of a shared tier may cause.
     #[must_use]
     pub fn decode(bytes: Bytes) -> Option<Self> {
-        let head = StoredHead::parse(&bytes)?;
-        let mut headers = HeaderMap::with_capacity(head.lines().count() + ADDED_FIELDS);
-        for (name, value) in head.lines() {
-            let name = HeaderName::from_bytes(name).ok()?;
-            let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value)).ok()?;
-            headers.try_append(name, value).ok()?;
+        let StoredHead { status, status_line, fields } = StoredHead::parse(&bytes)?;
+        let lines = memchr::memchr_iter(b'\n', fields).count();
+        let mut headers = HeaderMap::with_capacity(lines + ADDED_FIELDS);
+        let mut at = status_line.len();
+        while at < bytes.len() {
+            let end = at + line_end(&bytes[at..])?;
+            let (name, value) = split_line(&bytes[at..end])?;
+            let value_at = at + name.len() + SEPARATOR.len();
+            let value = bytes.slice(value_at..value_at + value.len());
+            let value = HeaderValue::from_maybe_shared(value).ok()?;
+            headers.try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
+            at = end;
         }
-        let read: usize =
-            head.lines().map(|(name, value)| name.len() + value.len() + SEPARATORS).sum();
-        (read == head.fields.len()).then_some(Self { status: head.status, headers })
+        Some(Self { status, headers })
     }
 
     /// Decodes the head of an entry; `None` if it is invalid.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
-        Self::decode(entry.head.bytes()?.clone())
+        Self::decode(entry.head.bytes()?)
     }
 }
 
@@ -170,7 +176,7 @@ fn split_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.strip_suffix(b"\r\n")?;
     let colon = memchr::memchr(b':', line)?;
     let (name, value) = line.split_at(colon);
-    Some((name, value.strip_prefix(b": ")?))
+    Some((name, value.strip_prefix(SEPARATOR)?))
 }
 
 #[cfg(test)]
@@ -191,7 +197,7 @@ mod tests {
     #[test]
     fn an_encoded_head_decodes_to_itself() {
         let head = sample().into_head();
-        assert_eq!(head.bytes().cloned().and_then(Answer::decode), Some(sample()));
+        assert_eq!(head.bytes().and_then(Answer::decode), Some(sample()));
     }
 
     #[test]
@@ -200,7 +206,7 @@ mod tests {
         for (name, value) in [("date", "D"), ("content-length", "4"), ("age", "7")] {
             answer.headers.append(name, HeaderValue::from_static(value));
         }
-        let bytes = answer.into_head().bytes().cloned().expect("it keeps them");
+        let bytes = answer.into_head().bytes().expect("it keeps them");
         let head = StoredHead::parse(&bytes).expect("a status line");
         assert_eq!(
             (head.status, head.status_line),
@@ -225,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_truncated_head_does_not_decode() {
-        let bytes = sample().into_head().bytes().cloned().expect("it keeps them");
+        let bytes = sample().into_head().bytes().expect("it keeps them");
         let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
         // A head truncated between two fields decodes; the digest of the frame detects it.
         assert_eq!(whole.count(), 4);

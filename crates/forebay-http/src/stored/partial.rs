@@ -39,7 +39,7 @@ impl Partial {
     pub(crate) fn into_head(self) -> Head {
         let fields = Answer { status: StatusCode::PARTIAL_CONTENT, headers: self.headers };
         let fields = fields.into_head();
-        let written = fields.bytes().expect("a head of HTTP keeps its bytes");
+        let written = fields.slice().expect("a head of HTTP keeps its bytes");
         let mut bytes = BytesMut::with_capacity(64 + written.len());
         bytes.put_u64_le(self.parts.complete().unwrap_or(u64::MAX));
         bytes.put_u16_le(u16::try_from(self.parts.spans().len()).unwrap_or(0));
@@ -78,7 +78,7 @@ impl Partial {
         if let Some(ready) = entry.head.view::<Self>() {
             return Some(Cow::Borrowed(ready));
         }
-        Self::decode(entry.head.bytes()?.clone()).map(Cow::Owned)
+        Self::decode(entry.head.bytes()?).map(Cow::Owned)
     }
 
     /// Returns the size of all parts in bytes.
@@ -140,12 +140,12 @@ mod tests {
         for complete in [None, Some(20)] {
             let partial = partial(&[(0, 2), (5, 9)], complete);
             let head = partial.clone().into_head();
-            assert_eq!(head.bytes().cloned().and_then(Partial::decode), Some(partial.clone()));
+            assert_eq!(head.bytes().and_then(Partial::decode), Some(partial.clone()));
             assert_eq!(head.view::<Partial>(), Some(&partial));
         }
         let none = Partial { headers: HeaderMap::new(), parts: Parts::default() };
         let head = none.clone().into_head();
-        assert_eq!(head.bytes().cloned().and_then(Partial::decode), Some(none));
+        assert_eq!(head.bytes().and_then(Partial::decode), Some(none));
     }
 
     #[test]

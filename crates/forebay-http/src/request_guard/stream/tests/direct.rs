@@ -1,5 +1,6 @@
 //! Responses without hyper: their order among those of hyper, partial writes, split heads.
 
+use super::super::super::direct::DirectOutput;
 use super::*;
 
 /// Answers requests for `/direct` with a body of this length.
@@ -15,7 +16,7 @@ impl DirectResponder for Direct {
             format!("HTTP/1.1 200 OK\r\nx-ours: d\r\ncontent-length: {}", self.0).as_bytes(),
         );
         output.write(b"\r\n\r\n");
-        output.write_body(&body);
+        output.write_body(&body, || Some(body.clone()));
         true
     }
 }
@@ -53,6 +54,22 @@ async fn pipelined_requests_are_answered_in_order_by_one_writer_at_a_time() {
     client.write_all(get("/direct").repeat(16).as_bytes()).await.unwrap();
     assert_eq!(writers(&mut client, 16).await, "d".repeat(16));
     assert_eq!(server.origin.paths(), ["/a", "/direct", "/b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_received_before_the_guard_are_answered_like_others() {
+    let (mut client, io) = duplex(WHOLE);
+    let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
+    let mut guarded = guarded.with_responder(Arc::new(Direct(0)));
+    let first = [get("/direct"), get("/direct"), "GET /dir".to_owned()].concat();
+    guarded.hold(Bytes::from(first));
+    let server = serve_guarded(guarded, Origin::default());
+    assert_eq!(writers(&mut client, 2).await, "dd");
+    client.write_all(b"ect HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    assert_eq!(writers(&mut client, 1).await, "1");
+    client.write_all(get("/direct").as_bytes()).await.unwrap();
+    assert_eq!(writers(&mut client, 1).await, "d");
+    assert_eq!(server.origin.paths(), ["/direct"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,244 @@
+//! Servers under test, each with one thread on one core.
+
+use std::any::Any;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_testkit::launch::{Launched, Signal, signal};
+
+use super::load::Cores;
+use super::raw;
+use crate::environment::{build, pinned};
+use crate::http::Client;
+
+/// Time limit for a server to accept connections.
+const READY_MAX: Duration = Duration::from_secs(20);
+
+/// Attempts until an answer is a hit: a cache may store it shortly after the first answer.
+const TRIES_MAX: u32 = 5;
+
+/// Field of a response and the part of its value that mark a hit.
+type Mark = Option<(&'static str, &'static str)>;
+
+/// A server under test.
+pub(super) struct Subject {
+    pub(super) name: &'static str,
+    pub(super) address: SocketAddr,
+    pub(super) pid: u32,
+    hit: Mark,
+    /// Stops the server when dropped.
+    _server: Box<dyn Any>,
+}
+
+/// Folder, origin and cores of the servers.
+#[derive(Clone)]
+pub(super) struct Ground {
+    pub(super) folder: PathBuf,
+    pub(super) origin: SocketAddr,
+    pub(super) cores: Cores,
+}
+
+/// A process that is ended by SIGTERM, so that it ends its workers.
+struct Terminated(Child);
+
+impl Drop for Terminated {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = signal(self.0.id(), Signal::Term);
+        let _ = self.0.wait();
+    }
+}
+
+impl Subject {
+    pub(super) fn new(name: &'static str, server: Launched, hit: Mark) -> Self {
+        let (address, pid) = (server.address(), server.pid());
+        Self { name, address, hit, pid, _server: Box::new(server) }
+    }
+
+    /// URL of a response with a body of this many bytes that may be stored.
+    pub(super) fn url(&self, bytes: usize) -> String {
+        format!("http://{}{}", self.address, self.target(bytes))
+    }
+
+    pub(super) fn target(&self, bytes: usize) -> String {
+        match self.name {
+            BARE | BARE_AGAIN if bytes == 1024 => "/1k".to_owned(),
+            BARE | BARE_AGAIN => "/1m".to_owned(),
+            _ => format!("/items/a?size={bytes}&cc=max-age=3600"),
+        }
+    }
+
+    /// Requests the body until it is a hit; fails if it never is or has another length.
+    pub(super) async fn until_hit(&self, bytes: usize) -> Result<()> {
+        let mut client = Client::connect(self.address).await?;
+        for _ in 0..TRIES_MAX {
+            let (head, length) = client.get(&self.target(bytes)).await?;
+            let is_right = head.status() == 200 && length == bytes as u64;
+            ensure!(is_right, "{} answers {head:?} and {length} bytes", self.name);
+            let marked = |field, mark| {
+                let value = head.headers().get(field).and_then(|value| value.to_str().ok());
+                value.is_some_and(|value| value.contains(mark))
+            };
+            if self.hit.is_none_or(|(field, mark)| marked(field, mark)) {
+                return Ok(());
+            }
+        }
+        bail!("{} never answers from its cache", self.name)
+    }
+}
+
+pub(super) const BARE: &str = "bare hyper";
+pub(super) const BARE_AGAIN: &str = "bare hyper, again";
+pub(super) const RAW: &str = "raw epoll";
+pub(super) const FOREBAY: &str = "forebay";
+pub(super) const NGINX: &str = "nginx";
+pub(super) const NGINX_KEPT: &str = "nginx, files kept open";
+pub(super) const HAPROXY: &str = "HAProxy";
+pub(super) const VARNISH: &str = "Varnish";
+
+/// Starts the raw server on a core.
+pub(super) async fn raw(core: usize) -> Result<Launched> {
+    pinned(core, &std::env::current_exe()?, &[raw::CHILD]).await
+}
+
+/// Starts bare hyper twice; the second one shows the spread of the baseline.
+pub(super) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
+    let program = build("release", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
+    let mut subjects = Vec::new();
+    for name in [BARE, BARE_AGAIN] {
+        subjects.push(Subject::new(name, pinned(cores.server, &program, &[]).await?, None));
+    }
+    Ok(subjects)
+}
+
+impl Ground {
+    pub(super) async fn forebay(&self) -> Result<Subject> {
+        let program = crate::environment::forebay()?;
+        let file = self.folder.join("forebay.toml");
+        let config = format!(
+            "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\n\
+             [[site]]\nid = \"bench\"\norigin = \"http://{}\"\n",
+            self.origin
+        );
+        std::fs::write(&file, config)?;
+        let serve = ["serve", "--config", &file.to_string_lossy()];
+        let server = pinned(self.cores.server, &program, &serve).await?;
+        Ok(Subject::new(FOREBAY, server, Some(("cache-status", "hit"))))
+    }
+
+    /// nginx as a cache with one worker and no log; `option` is a line of its configuration.
+    pub(super) fn nginx(&self, name: &'static str, option: &str) -> Result<Subject> {
+        let location = "proxy_cache hits; add_header X-Cache $upstream_cache_status;";
+        self.start_nginx(name, option, location)
+    }
+
+    /// nginx with connections to the origin that are kept, and no cache.
+    pub(super) fn nginx_pass(&self) -> Result<Subject> {
+        self.start_nginx(NGINX, "", "")
+    }
+
+    fn start_nginx(&self, name: &'static str, option: &str, location: &str) -> Result<Subject> {
+        let (folder, address) = (self.folder.join(name), free_address()?);
+        std::fs::create_dir_all(&folder)?;
+        let file = folder.join("nginx.conf");
+        let origin = self.origin;
+        let config = format!(
+            "daemon off; worker_processes 1; pid pid; error_log errors warn;
+            events {{ worker_connections 2048; }}
+            http {{
+                access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; {option}
+                keepalive_timeout 300s; keepalive_requests 1000000000; client_body_temp_path client;
+                proxy_temp_path proxy; fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path s;
+                proxy_cache_path cache keys_zone=hits:64m inactive=1h max_size=512m use_temp_path=off;
+                upstream origin {{
+                    server {origin}; keepalive 64; keepalive_requests 1000000000;
+                }}
+                server {{
+                    listen {address};
+                    location / {{
+                        proxy_pass http://origin; proxy_http_version 1.1;
+                        proxy_set_header Connection \"\"; {location}
+                    }}
+                }}
+            }}"
+        );
+        std::fs::write(&file, config)?;
+        let (place, file) = (folder.to_string_lossy(), file.to_string_lossy());
+        let mut command = self.pinned("/usr/sbin/nginx");
+        command.args(["-p", &place, "-c", &file, "-e", "errors"]);
+        started(name, address, Some(("x-cache", "HIT")), command)
+    }
+
+    /// HAProxy with its cache, which holds objects of up to 2 MiB here.
+    pub(super) fn haproxy(&self) -> Result<Subject> {
+        let (file, address) = (self.folder.join("haproxy.cfg"), free_address()?);
+        let origin = self.origin;
+        let config = format!(
+            "global\n  nbthread 1\n  maxconn 4096\n\
+             defaults\n  mode http\n  timeout connect 5s\n  timeout client 300s\n  \
+             timeout server 30s\n\
+             cache hits\n  total-max-size 256\n  max-object-size 2097152\n  max-age 3600\n\
+             frontend front\n  bind {address}\n  http-request cache-use hits\n  \
+             http-response cache-store hits\n  default_backend origin\n\
+             backend origin\n  http-reuse always\n  server origin {origin}\n"
+        );
+        std::fs::write(&file, config)?;
+        let mut command = self.pinned("/usr/sbin/haproxy");
+        command.arg("-q").arg("-db").arg("-f").arg(&file);
+        started(HAPROXY, address, Some(("age", "")), command)
+    }
+
+    /// Varnish with one pool of threads and its store in memory.
+    pub(super) fn varnish(&self) -> Result<Subject> {
+        let (file, address) = (self.folder.join("varnish.vcl"), free_address()?);
+        let (host, port) = (self.origin.ip(), self.origin.port());
+        let config = format!(
+            "vcl 4.1;\nbackend origin {{ .host = \"{host}\"; .port = \"{port}\"; }}\n\
+             sub vcl_deliver {{ if (obj.hits > 0) {{ set resp.http.X-Cache = \"HIT\"; }} }}\n"
+        );
+        std::fs::write(&file, config)?;
+        let folder = self.folder.join("varnish");
+        let mut command = self.pinned("/usr/sbin/varnishd");
+        command.args(["-F", "-j", "none", "-a", &address.to_string(), "-s", "malloc,256m"]);
+        command.args(["-p", "thread_pools=1", "-p", "timeout_idle=300"]);
+        command.arg("-n").arg(&folder).arg("-f").arg(&file);
+        started(VARNISH, address, Some(("x-cache", "HIT")), command)
+    }
+
+    fn pinned(&self, program: &str) -> Command {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &self.cores.server.to_string(), program]);
+        command
+    }
+}
+
+/// Returns true if the program of a peer is installed. nginx is required.
+pub(super) fn is_installed(program: &str) -> bool {
+    Path::new("/usr/sbin").join(program).exists()
+}
+
+/// Chooses a free address for a server that does not print its own.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn started(
+    name: &'static str,
+    address: SocketAddr,
+    hit: Mark,
+    mut command: Command,
+) -> Result<Subject> {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = Terminated(command.spawn().with_context(|| format!("start {name}"))?);
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        ensure!(server.0.try_wait()?.is_none(), "{name} has ended");
+        ensure!(begun.elapsed() < READY_MAX, "{name} does not accept connections");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = server.0.id();
+    Ok(Subject { name, address, hit, pid, _server: Box::new(server) })
+}

@@ -1,0 +1,112 @@
+//! Requests that are answered without hyper.
+
+use std::cell::RefCell;
+use std::io;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncWrite, ReadBuf};
+
+use super::{Guarded, taken};
+use crate::request_guard::direct::{DirectOutput, DirectResponder};
+use crate::request_guard::framing::{HeadEnd, Phase};
+
+thread_local! {
+    /// Responses that are being written. A connection keeps only what its client does not read at
+    /// once.
+    static DIRECT_OUTPUT: RefCell<DirectOutput> = RefCell::default();
+}
+
+impl<S: AsyncWrite + Unpin> Guarded<S> {
+    /// Returns `true` if a response may be written without hyper: the next byte starts a head, and
+    /// hyper has answered all requests that it read.
+    pub(super) fn may_answer_directly(&self) -> bool {
+        self.responder.is_some()
+            && !self.hyper_is_busy
+            && self.head.is_empty()
+            && self.scanner.phase() == Phase::Idle
+            && !self.scanner.is_switching()
+    }
+
+    /// Returns `true` if hyper, which has just flushed, has answered all requests that it read. It
+    /// has nothing of them left to write, because it flushes only after it has written all bytes.
+    pub(super) fn has_answered_all(&self) -> bool {
+        self.ready.is_empty()
+            && self.scanner.phase() == Phase::Idle
+            && self.timer.exchanges.closed() == self.scanner.heads()
+    }
+
+    /// Answers requests at the start of the received bytes, and removes their bytes. Returns the
+    /// offset from which bytes must be checked; those before it are checked, and are for hyper.
+    /// Returns `None` if all bytes are handled.
+    pub(super) fn answer_directly(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+        start: usize,
+    ) -> io::Result<Option<usize>> {
+        let Some(responder) = self.responder.take() else { return Ok(Some(start)) };
+        let answered = DIRECT_OUTPUT.with_borrow_mut(|output| {
+            let unchecked = self.answer_heads(&*responder, buf, start, output);
+            if !output.is_empty() {
+                let written = output.poll_write(&mut self.inner, cx);
+                let written = self.bound_write(written, cx);
+                self.output = output.take_rest(taken(&written));
+                if let Poll::Ready(Err(error)) = written {
+                    return Err(error);
+                }
+            }
+            Ok(unchecked)
+        });
+        self.responder = Some(responder);
+        answered
+    }
+
+    /// See [`answer_directly`](Self::answer_directly).
+    fn answer_heads(
+        &mut self,
+        responder: &dyn DirectResponder,
+        buf: &mut ReadBuf<'_>,
+        start: usize,
+        output: &mut DirectOutput,
+    ) -> Option<usize> {
+        let received = buf.filled().len() - start;
+        let mut at = start;
+        let mut unchecked = None;
+        while at < buf.filled().len() {
+            if !output.has_room() {
+                unchecked = Some(start);
+                break;
+            }
+            let rest = &buf.filled()[at..];
+            match self.scanner.feed_head(rest) {
+                Ok(HeadEnd::At(end)) if responder.respond(&rest[..end], output) => {
+                    self.scanner.forget_head();
+                    at += end;
+                }
+                Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {
+                    // An invalid body is rejected with its head if both are in one read.
+                    self.scanner.restart_head();
+                    unchecked = Some(start);
+                    break;
+                }
+                Ok(HeadEnd::At(end)) => {
+                    unchecked = Some(start + end);
+                    break;
+                }
+                Ok(HeadEnd::Incomplete) => {
+                    self.scanner.take_withheld();
+                    self.head.extend_from_slice(rest);
+                    buf.set_filled(at);
+                }
+                Err(refused) => self.refuse(buf, at, refused),
+            }
+        }
+        let left = buf.filled().len() - at;
+        buf.filled_mut().copy_within(at.., start);
+        buf.set_filled(start + left);
+        if unchecked.is_none() {
+            self.timer.has_read(received, &self.scanner);
+        }
+        unchecked
+    }
+}

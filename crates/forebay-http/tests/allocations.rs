@@ -1,0 +1,33 @@
+//! Allocations of direct hits, counted on the thread that serves the connection.
+
+use anyhow::Result;
+
+#[expect(dead_code, reason = "the other pieces are for the instruction counts")]
+#[path = "../benches/hit_path/front_end.rs"]
+mod front_end;
+#[path = "../benches/hit_path/replay.rs"]
+mod replay;
+
+/// Runs a piece and returns the number of successful repetitions.
+type Run = Box<dyn FnMut() -> usize>;
+
+fn measured<T>(piece: impl FnOnce() -> T) -> T {
+    piece()
+}
+
+/// Returns the number of allocations of a connection with this number of requests.
+fn allocations(requests: usize) -> Result<u64> {
+    let mut run = front_end::connection(requests)?;
+    let mut hits = 0;
+    let counted = allocation_counter::measure(|| hits = run());
+    assert_eq!(hits, requests);
+    Ok(counted.count_total)
+}
+
+#[test]
+fn a_direct_hit_allocates_nothing() -> Result<()> {
+    let of_connection = allocations(100)?;
+    assert!(of_connection > 0, "the counter works");
+    assert_eq!(allocations(2_100)?, of_connection);
+    Ok(())
+}

@@ -168,7 +168,8 @@ fn field(line: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
 }
 
 fn response_of(text: &str) -> anyhow::Result<(StatusCode, HeaderMap)> {
-    let (status, fields) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let text = text.trim();
+    let (status, fields) = text.split_once(' ').unwrap_or((text, ""));
     let status = status.parse::<StatusCode>();
     let status = status.with_context(|| format!("\"{text}\" must begin with a status"))?;
     let lines = fields.split(';').map(str::trim).filter(|line| !line.is_empty());

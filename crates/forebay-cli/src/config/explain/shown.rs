@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use forebay_rules::rule::{Condition, Extension, HostName, Tests};
 use forebay_rules::setting::{BrowserTtl, ByStatus, Setting, StatusTest};
-use forebay_rules::{NamePattern, Rule};
+use forebay_rules::{NamePattern, PathGlob, Pattern, Rule, TextGlob};
 
 use super::super::units::ShortDuration;
 
@@ -22,9 +22,9 @@ pub(super) fn conditions(rule: &Rule) -> String {
 
 fn condition(condition: &Condition) -> String {
     let values = match condition {
-        Condition::Path(globs) => joined(globs.iter().map(|glob| glob.as_str())),
+        Condition::Path(globs) => joined(globs.iter().map(PathGlob::as_str)),
         Condition::PathRegex(patterns) | Condition::UrlRegex(patterns) => {
-            joined(patterns.iter().map(|pattern| pattern.as_str()))
+            joined(patterns.iter().map(Pattern::as_str))
         }
         Condition::Extension(extensions) => joined(extensions.iter().map(|one| match one {
             Extension::Exact(name) => name,
@@ -43,7 +43,7 @@ fn condition(condition: &Condition) -> String {
         Condition::Client(networks) => joined(networks.texts()),
         Condition::Device(devices) => joined(devices),
         Condition::Status(tests) => joined(tests.iter().map(status)),
-        Condition::ContentType(globs) => joined(globs.iter().map(|glob| glob.as_str())),
+        Condition::ContentType(globs) => joined(globs.iter().map(TextGlob::as_str)),
     };
     format!("{} {values}", condition.name())
 }

@@ -83,15 +83,8 @@ fn site(
 ) -> Option<ResolvedSite> {
     let section = &typed.site;
     let id = provenance.read(section, &options::SITE_ID);
-    let hosts = provenance.read(section, &options::SITE_HOSTS);
-    if hosts.as_ref().is_some_and(Vec::is_empty) {
-        provenance.amend("every host");
-    }
-    let prefix = provenance.read(section, &options::SITE_PREFIX);
-    let prefix_name = options::SITE_PREFIX.spec.name;
-    if section.value(prefix_name).is_none() {
-        provenance.derived(section.path_of(prefix_name), "none (every path)");
-    }
+    let hosts = hosts(section, provenance);
+    let prefix = prefix(section, provenance);
     let origin = origin(typed, provenance);
     let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
     let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
@@ -105,11 +98,7 @@ fn site(
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
     let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
-    let reloads_name = options::SITE_CLIENT_RELOADS_MAX.spec.name;
-    let client_reloads_max = provenance.read(section, &options::SITE_CLIENT_RELOADS_MAX);
-    if section.value(reloads_name).is_none() {
-        provenance.derived(section.path_of(reloads_name), "none (no limit)");
-    }
+    let client_reloads_max = client_reloads_max(section, provenance);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
     let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
@@ -124,13 +113,10 @@ fn site(
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
     let redis = redis::of_site(typed.redis.as_ref(), file.redis.as_ref(), folder, provenance);
-    let rules = rules::rules(
-        [file.rules.as_ref(), typed.rules.as_ref()],
-        typed.transforms.as_ref(),
-        rules::facts(ignore_query.as_deref(), sort_query, ignore_scheme),
-        folder,
-        provenance.problems,
-    );
+    let lists = [file.rules.as_ref(), typed.rules.as_ref()];
+    let facts = rules::facts(ignore_query.as_deref(), sort_query, ignore_scheme);
+    let transforms = typed.transforms.as_ref();
+    let rules = rules::rules(lists, transforms, facts, folder, provenance.problems);
     Some(ResolvedSite {
         id: id?,
         hosts: hosts?,
@@ -165,6 +151,32 @@ fn site(
         rules: rules?,
         redis,
     })
+}
+
+fn hosts(section: &Section, provenance: &mut Provenance<'_>) -> Option<Vec<HostPattern>> {
+    let hosts = provenance.read(section, &options::SITE_HOSTS);
+    if hosts.as_ref().is_some_and(Vec::is_empty) {
+        provenance.amend("every host");
+    }
+    hosts
+}
+
+fn prefix(section: &Section, provenance: &mut Provenance<'_>) -> Option<String> {
+    let prefix = provenance.read(section, &options::SITE_PREFIX);
+    let name = options::SITE_PREFIX.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none (every path)");
+    }
+    prefix
+}
+
+fn client_reloads_max(section: &Section, provenance: &mut Provenance<'_>) -> Option<u32> {
+    let most = provenance.read(section, &options::SITE_CLIENT_RELOADS_MAX);
+    let name = options::SITE_CLIENT_RELOADS_MAX.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none (no limit)");
+    }
+    most
 }
 
 fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {

@@ -80,14 +80,7 @@ impl SettingReader<'_> {
             "coalesce" => Setting::Coalesce(truth(problems)?),
             "coalesce_cluster" => Setting::CoalesceCluster(truth(problems)?),
             "soft_timeout" => Setting::SoftTimeout(duration(problems)?),
-            "early_refresh_beta" => {
-                let beta = (reader::NUMBER.read)(typed, problems)?;
-                if !(0.0..=10.0).contains(&beta) {
-                    problems.report(typed.place, &typed.path, "must be at least 0 and at most 10");
-                    return None;
-                }
-                Setting::EarlyRefreshBeta(beta)
-            }
+            "early_refresh_beta" => Setting::EarlyRefreshBeta(beta(typed, problems)?),
             "fetch_timeout" => Setting::FetchTimeout(duration(problems)?),
             "ttl" => Setting::Ttl(by_status(typed, problems)?),
             "default_ttl" => Setting::DefaultTtl(by_status(typed, problems)?),
@@ -98,15 +91,7 @@ impl SettingReader<'_> {
             "stale_if_error" => Setting::StaleIfError(duration(problems)?),
             "stale_on_disconnect_max" => Setting::StaleOnDisconnectMax(duration(problems)?),
             "failure_status" => Setting::FailureStatus(list(typed, problems, status)?),
-            "store" => match truth(problems)? {
-                false => Setting::Store(false),
-                true => {
-                    let message = "can only be false: every storable response is stored; use \
-                                   `unsafe_ignore` or `default_ttl` for others";
-                    problems.report(typed.place, &typed.path, message);
-                    return None;
-                }
-            },
+            "store" => Setting::Store(store(typed, problems)?),
             "strip_set_cookie" => {
                 let words =
                     [("always", StripSetCookie::Always), ("stored", StripSetCookie::Stored)];
@@ -170,6 +155,26 @@ impl SettingReader<'_> {
         }
         Some(settings)
     }
+}
+
+fn beta(typed: &Typed, problems: &mut Problems) -> Option<f64> {
+    let beta = (reader::NUMBER.read)(typed, problems)?;
+    if (0.0..=10.0).contains(&beta) {
+        return Some(beta);
+    }
+    problems.report(typed.place, &typed.path, "must be at least 0 and at most 10");
+    None
+}
+
+/// Reads `store`, which can only forbid storing.
+fn store(typed: &Typed, problems: &mut Problems) -> Option<bool> {
+    if !(reader::TRUTH.read)(typed, problems)? {
+        return Some(false);
+    }
+    let message = "can only be false: every storable response is stored; use `unsafe_ignore` or \
+                   `default_ttl` for others";
+    problems.report(typed.place, &typed.path, message);
+    None
 }
 
 fn word<T: Copy>(typed: &Typed, problems: &mut Problems, words: &[(&str, T)]) -> Option<T> {

@@ -23,7 +23,7 @@ fn resolved(rules: &str) -> Result<ResolvedConfig, Problems> {
 fn errors(rules: &str) -> Vec<String> {
     let problems = resolved(rules).unwrap_err();
     let after_name =
-        |line: String| line.split_once("f.toml:").map_or(line.clone(), |(_, l)| l.into());
+        |line: String| line.split_once("f.toml:").map_or_else(|| line.clone(), |(_, l)| l.into());
     problems.lines().map(after_name).collect()
 }
 
@@ -64,72 +64,62 @@ fn rules_of_every_site_come_first() {
     assert!(set.rules()[2].setting(Kind::ClientResponse).is_some());
 }
 
+/// Rules with a mistake, and a part of the message.
+const MISTAKES: &[(&str, &str)] = &[
+    ("bypass = true", "6:1: site[0].rule[0].name: is required"),
+    ("name = \"R\"\nbypass = true", "7:8: site[0].rule[0].name: \"R\" must be 1 to 64"),
+    ("name = \"r\"", "6:1: rule \"r\": has no setting"),
+    (
+        "name = \"r\"\nbypas = true",
+        "8:1: site[0].rule[0].bypas: unknown field; did you mean \"bypass\"",
+    ),
+    ("name = \"r\"\nkey.device = true", "8:1: site[0].rule[0].key: `key` is not supported"),
+    ("name = \"r\"\nbypass = 1", "8:10: site[0].rule[0].bypass: must be true or false"),
+    ("name = \"r\"\nttl = 5", "8:7: site[0].rule[0].ttl: 5 needs a unit"),
+    ("name = \"r\"\nttl = { \"20x\" = \"1s\" }", "\"20x\" must be a status"),
+    ("name = \"r\"\nstore = true", "8:9: site[0].rule[0].store: can only be false"),
+    ("name = \"r\"\nwhen = {}\nbypass = true", "8:8: site[0].rule[0].when: must have a condition"),
+    (
+        "name = \"r\"\nwhen.pth = \"/a\"\nbypass = true",
+        "8:6: site[0].rule[0].when.pth: unknown field; did you mean \"path\"",
+    ),
+    (
+        "name = \"r\"\nwhen.path = \"a\"\nbypass = true",
+        "8:13: site[0].rule[0].when.path: \"a\" must begin with",
+    ),
+    (
+        "name = \"r\"\nwhen.path_regex = \"(\"\nbypass = true",
+        "is not a regular expression: unclosed group",
+    ),
+    ("name = \"r\"\nwhen.client = \"x\"\nbypass = true", "8:15: site[0].rule[0].when.client"),
+    ("name = \"r\"\nwhen.method = \"get\"\nbypass = true", "\"get\" is not a method"),
+    ("name = \"r\"\nwhen.extension = \".css\"\nbypass = true", "without a dot"),
+    ("name = \"r\"\nwhen.status = 99\nbypass = true", "must be a status from 200 to 599"),
+    ("name = \"r\"\nwhen.header = { x-a = 1 }\nbypass = true", "must be true, false, a pattern"),
+    (
+        "name = \"r\"\nwhen.status = 404\nbypass = true",
+        "9:1: rule \"r\": `bypass` applies before the response; move it to a rule without status",
+    ),
+    (
+        "name = \"r\"\norigin_response.set = { x-a = \"{header.x-a}\" }",
+        "8:1: rule \"r\": {header.x-a} in `origin_response` would be stored for every client",
+    ),
+    ("name = \"r\"\norigin_response.set = { x-a = \"{nope}\" }", "unknown placeholder {nope}"),
+    ("name = \"r\"\nclient_response.remove = [\"connection\"]", "\"connection\" cannot be edited"),
+    ("name = \"r\"\nclient_response = {}", "must have an edit"),
+    ("name = \"r\"\norigin_request.set = { a = { file = \"none\" } }", "\"none\" cannot be read"),
+    ("name = \"r\"\norigin_request.set = { a = { file = \"empty\" } }", "\"empty\" is empty"),
+    ("name = \"r\"\nredirect = { to = \"/a\", status = 200 }", "must be one of 301, 302"),
+    ("name = \"r\"\nredirect = { from = \"^/a\" }", "needs `to`"),
+    ("name = \"r\"\nrewrite = { to = \"x\" }", "must be a path"),
+    ("name = \"r\"\nunsafe_ignore = [\"public\"]", "\"public\" must be one of"),
+    ("name = \"r\"\nrespond = { body = \"a\", file = \"token\" }", "keep one of them"),
+];
+
 #[test]
 fn errors_have_position_problem_and_remedy() {
     let name = "name = \"r\"\n";
-    let rows = [
-        ("bypass = true", "6:1: site[0].rule[0].name: is required"),
-        ("name = \"R\"\nbypass = true", "7:8: site[0].rule[0].name: \"R\" must be 1 to 64"),
-        ("name = \"r\"", "6:1: rule \"r\": has no setting"),
-        (
-            "name = \"r\"\nbypas = true",
-            "8:1: site[0].rule[0].bypas: unknown field; did you mean \"bypass\"",
-        ),
-        ("name = \"r\"\nkey.device = true", "8:1: site[0].rule[0].key: `key` is not supported"),
-        ("name = \"r\"\nbypass = 1", "8:10: site[0].rule[0].bypass: must be true or false"),
-        ("name = \"r\"\nttl = 5", "8:7: site[0].rule[0].ttl: 5 needs a unit"),
-        ("name = \"r\"\nttl = { \"20x\" = \"1s\" }", "\"20x\" must be a status"),
-        ("name = \"r\"\nstore = true", "8:9: site[0].rule[0].store: can only be false"),
-        (
-            "name = \"r\"\nwhen = {}\nbypass = true",
-            "8:8: site[0].rule[0].when: must have a condition",
-        ),
-        (
-            "name = \"r\"\nwhen.pth = \"/a\"\nbypass = true",
-            "8:6: site[0].rule[0].when.pth: unknown field; did you mean \"path\"",
-        ),
-        (
-            "name = \"r\"\nwhen.path = \"a\"\nbypass = true",
-            "8:13: site[0].rule[0].when.path: \"a\" must begin with",
-        ),
-        (
-            "name = \"r\"\nwhen.path_regex = \"(\"\nbypass = true",
-            "is not a regular expression: unclosed group",
-        ),
-        ("name = \"r\"\nwhen.client = \"x\"\nbypass = true", "8:15: site[0].rule[0].when.client"),
-        ("name = \"r\"\nwhen.method = \"get\"\nbypass = true", "\"get\" is not a method"),
-        ("name = \"r\"\nwhen.extension = \".css\"\nbypass = true", "without a dot"),
-        ("name = \"r\"\nwhen.status = 99\nbypass = true", "must be a status from 200 to 599"),
-        (
-            "name = \"r\"\nwhen.header = { x-a = 1 }\nbypass = true",
-            "must be true, false, a pattern",
-        ),
-        (
-            "name = \"r\"\nwhen.status = 404\nbypass = true",
-            "9:1: rule \"r\": `bypass` applies before the response; move it to a rule without status",
-        ),
-        (
-            "name = \"r\"\norigin_response.set = { x-a = \"{header.x-a}\" }",
-            "8:1: rule \"r\": {header.x-a} in `origin_response` would be stored for every client",
-        ),
-        ("name = \"r\"\norigin_response.set = { x-a = \"{nope}\" }", "unknown placeholder {nope}"),
-        (
-            "name = \"r\"\nclient_response.remove = [\"connection\"]",
-            "\"connection\" cannot be edited",
-        ),
-        ("name = \"r\"\nclient_response = {}", "must have an edit"),
-        (
-            "name = \"r\"\norigin_request.set = { a = { file = \"none\" } }",
-            "\"none\" cannot be read",
-        ),
-        ("name = \"r\"\norigin_request.set = { a = { file = \"empty\" } }", "\"empty\" is empty"),
-        ("name = \"r\"\nredirect = { to = \"/a\", status = 200 }", "must be one of 301, 302"),
-        ("name = \"r\"\nredirect = { from = \"^/a\" }", "needs `to`"),
-        ("name = \"r\"\nrewrite = { to = \"x\" }", "must be a path"),
-        ("name = \"r\"\nunsafe_ignore = [\"public\"]", "\"public\" must be one of"),
-        ("name = \"r\"\nrespond = { body = \"a\", file = \"token\" }", "keep one of them"),
-    ];
-    for (rule, expected) in rows {
+    for (rule, expected) in MISTAKES {
         let found = errors(&format!("[[site.rule]]\n{rule}\n"));
         assert!(found.iter().any(|line| line.contains(expected)), "{rule}: {expected}\n{found:?}");
     }

@@ -37,8 +37,9 @@ const COUNTED: &str = "hit_path::measured*";
 const PIECE_MAX: Duration = Duration::from_secs(120);
 
 /// Pieces with a description for the page.
-const PIECES: [(&str, &str); 9] = [
+const PIECES: [(&str, &str); 14] = [
     ("answer", "the service answers a parsed request with a stored 1 KiB; both are dropped"),
+    ("answer-rules", "like `answer`, in a site with 100 rules, of which 3 match"),
     ("bare-hyper", "like `connection`, with hyper and tokio only"),
     ("connection", "from the bytes of a request to the bytes of its answer, with guard and hyper"),
     ("guard-scan", "the guard reads one request head: 269 bytes, six fields"),
@@ -47,6 +48,16 @@ const PIECES: [(&str, &str); 9] = [
     ("look", "the engine finds a fresh entry: memory, clock, purges, verdict"),
     ("look-variant", "like `look`, with two request fields that select a variant"),
     ("memory-get", "the memory tier finds an entry; its reference is dropped"),
+    ("rules-0", "matching and merging in a site without rules"),
+    ("rules-4", "matching and merging of 4 rules, of which 3 match"),
+    (
+        "rules-100",
+        "matching and merging of 100 rules, 40 of them with regular expressions; 3 match",
+    ),
+    (
+        "rules-250",
+        "matching and merging of 250 rules, 40 of them with regular expressions; 3 match",
+    ),
 ];
 
 /// Arguments of `cargo xtask instructions`.

@@ -43,6 +43,7 @@ type Edges =
 const EDGES: &[Edges] = &[
     ("forebay-core", &[], &[], PURE),
     ("forebay-semantics", &["forebay-core"], &[], PURE),
+    ("forebay-rules", &["forebay-semantics"], &[], PURE),
     ("forebay-macros", &[], &[], PURE),
     ("forebay-engine", &["forebay-core"], TESTKIT, HTTP),
     ("forebay-disk", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
@@ -50,7 +51,7 @@ const EDGES: &[Edges] = &[
     ("forebay-tls", &[], &[], HTTP),
     (
         "forebay-http",
-        &["forebay-tls", "forebay-semantics", "forebay-engine", "forebay-core"],
+        &["forebay-tls", "forebay-rules", "forebay-semantics", "forebay-engine", "forebay-core"],
         TESTKIT,
         &[],
     ),
@@ -72,6 +73,7 @@ const HTTP: &[&str] = &["http", "hyper"];
 const TESTKIT: &[&str] = &["forebay-testkit"];
 const SERVER: &[&str] = &[
     "forebay-http",
+    "forebay-rules",
     "forebay-tls",
     "forebay-disk",
     "forebay-redis",

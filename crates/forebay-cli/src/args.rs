@@ -1,6 +1,6 @@
 //! Command line arguments. Every flag of `serve` has an environment variable, `FOREBAY_<FLAG>`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
@@ -134,6 +134,34 @@ impl ServeArgs {
 pub(crate) struct CheckArgs {
     /// Configuration file (TOML).
     pub(crate) file: PathBuf,
+    /// Exit with status 1 if there are warnings about rules.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print what the rules do with a request for this URL.
+    #[arg(long, value_name = "URL")]
+    pub(crate) explain: Option<String>,
+    #[command(flatten)]
+    pub(crate) request: ExplainArgs,
+}
+
+/// Request of `check --explain`.
+#[derive(Debug, Group)]
+pub(crate) struct ExplainArgs {
+    /// Header field of the request; may be repeated.
+    #[arg(short = 'H', value_name = "NAME: VALUE", requires = "explain")]
+    pub(crate) fields: Vec<String>,
+    /// Method of the request.
+    #[arg(short = 'X', value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// Address of the client.
+    #[arg(long, value_name = "ADDR", requires = "explain")]
+    pub(crate) client: Option<IpAddr>,
+    /// Response of the origin: its status, then fields separated by semicolons.
+    #[arg(long, value_name = "STATUS [NAME: VALUE]", requires = "explain")]
+    pub(crate) response: Option<String>,
+    /// Print JSON.
+    #[arg(long, requires = "explain")]
+    pub(crate) json: bool,
 }
 
 /// Flags of `origin`.

@@ -8,15 +8,20 @@
 //! | `resolved` | resolved configuration: complete, immutable, valid by construction |
 //! | `provenance` | value of every option and its source |
 //! | `check` | `forebay check` |
+//! | `explain` | `forebay check --explain` |
 //! | `reference` | `docs/config.md`, rendered from the options |
+//! | `bounded_file` | files of limited size |
 //! | `units` | durations and sizes with units |
+//! | `rules` | rules of sites |
 //! | `problem` | errors with their positions, collected |
 //! | `host`, `listen_address`, `origin_url`, `redis_url` | values with their own grammar |
 //!
 //! The parser does not use serde: it would stop at the first error and lose positions, and a user
 //! who corrects a file needs all errors at once, each with its position.
 
+mod bounded_file;
 pub(crate) mod check;
+pub(crate) mod explain;
 mod file;
 mod host;
 mod listen_address;
@@ -29,6 +34,7 @@ mod redis_url;
 #[cfg(test)]
 mod reference;
 pub(crate) mod resolved;
+pub(crate) mod rules;
 mod table;
 mod typed;
 pub(crate) mod units;

@@ -40,11 +40,14 @@ mod stop;
 mod tiers;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Command};
+use args::{Args, CheckArgs, Command};
+use config::explain::Explained;
+use config::resolved::{Overrides, ResolvedConfig};
 use output::{FAILED, describe, print_error};
 
 /// Allocator of the server: with the one of the GNU C library, a small object takes twice the memory.
@@ -54,7 +57,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let code = match Args::parse_from(arguments(std::env::args_os())).command {
         Command::Serve(args) => serve::run(&args),
-        Command::Check(args) => check(&args.file),
+        Command::Check(args) => check(&args),
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
@@ -74,6 +77,35 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-fn check(file: &std::path::Path) -> anyhow::Result<u8> {
-    Ok(config::check::check(file, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())?)
+fn check(args: &CheckArgs) -> anyhow::Result<u8> {
+    if let Some(url) = &args.explain {
+        return explain(url, args);
+    }
+    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
+    Ok(config::check::check(&args.file, args.strict, &mut out, &mut err)?)
+}
+
+fn explain(url: &str, args: &CheckArgs) -> anyhow::Result<u8> {
+    let request = &args.request;
+    let config = match ResolvedConfig::load(Some(&args.file), &Overrides::default()) {
+        Ok(config) => config,
+        Err(problems) => {
+            problems.lines().for_each(|line| print_error(format_args!("{line}")));
+            return Ok(FAILED);
+        }
+    };
+    let explained = Explained {
+        url: url.to_owned(),
+        fields: request.fields.clone(),
+        method: request.method.clone(),
+        client: request.client,
+        response: request.response.clone(),
+    };
+    let explanation = explained.by(&config)?;
+    let mut text = explanation.text();
+    if request.json {
+        text = serde_json::to_string_pretty(&explanation)? + "\n";
+    }
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(0)
 }

@@ -16,6 +16,14 @@ use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
 /// # Errors
 /// If the origin's address or `Host` is not valid in HTTP; the configuration check rules that out.
 pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
+    for unsafe_rule in config.rules.unsafe_words() {
+        tracing::warn!(
+            site = config.id,
+            rule = unsafe_rule.rule,
+            ignored = unsafe_rule.words,
+            "a rule stores responses that the origin forbids to store for all clients"
+        );
+    }
     let origin = &config.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
     let authority = origin.address.parse();
@@ -38,6 +46,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             store_set_cookie: config.store_set_cookie,
             share_codings: config.share_codings,
             heuristics_with_cookie: config.heuristics_with_cookie,
+            ..Rules::default()
         },
         variants_max: config.variants_max,
         demand: Demand {
@@ -54,6 +63,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             (true, true) => Coalesce::Cluster,
         },
         direct_hits: config.direct_hits,
+        client_reloads_max: config.client_reloads_max,
         lease_wait_max: config.lease.wait_max,
         ignore_scheme: config.ignore_scheme,
         access: config.access.clone(),
@@ -66,6 +76,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             body_max: config.cache_body_max,
         },
         tier_errors: config.tier_errors,
+        rule_set: config.rules.set.clone(),
     })
 }
 

@@ -20,6 +20,8 @@ pub enum Why {
     RequestMaxAge,
     /// The entry's remaining freshness is below the caller's minimum.
     RequestMinFresh,
+    /// The caller requires a validated answer, and too many callers do: it got the fresh entry.
+    ReloadLimited,
     /// The caller forbids storing the answer.
     RequestNoStore,
     /// The stored entry was removed by a hard purge.
@@ -34,6 +36,8 @@ pub enum Why {
     Method,
     /// The site's configuration or the form of the request bypasses the cache.
     Bypass,
+    /// A rule of the site bypasses the cache.
+    Rule,
     /// The load failed, and the stored entry was served instead.
     LoadFailed,
     /// The load exceeded the soft timeout, and the stored entry was served meanwhile.
@@ -50,7 +54,7 @@ pub enum Why {
 
 impl Why {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::UriMiss,
         Self::VaryMiss,
         Self::Stale,
@@ -58,6 +62,7 @@ impl Why {
         Self::RequestRevalidate,
         Self::RequestMaxAge,
         Self::RequestMinFresh,
+        Self::ReloadLimited,
         Self::RequestNoStore,
         Self::Purged,
         Self::SoftPurged,
@@ -65,6 +70,7 @@ impl Why {
         Self::NotShareable,
         Self::Method,
         Self::Bypass,
+        Self::Rule,
         Self::LoadFailed,
         Self::SoftTimeout,
         Self::BackOff,
@@ -86,6 +92,7 @@ impl Why {
             Self::RequestRevalidate => "request-revalidate",
             Self::RequestMaxAge => "request-max-age",
             Self::RequestMinFresh => "request-min-fresh",
+            Self::ReloadLimited => "reload-limited",
             Self::RequestNoStore => "request-no-store",
             Self::Purged => "purged",
             Self::SoftPurged => "soft-purged",
@@ -93,6 +100,7 @@ impl Why {
             Self::NotShareable => "not-shareable",
             Self::Method => "method",
             Self::Bypass => "bypass",
+            Self::Rule => "rule",
             Self::LoadFailed => "load-failed",
             Self::SoftTimeout => "soft-timeout",
             Self::BackOff => "back-off",

@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use forebay_engine::{Lookup, Select};
 use forebay_semantics::client_address::AddressField;
-use forebay_semantics::demand::demand;
 
 use crate::authority::normalise_authority;
 use crate::client::credentials;
@@ -29,8 +28,9 @@ use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::request_guard::{DirectOutput, DirectResponder};
+use crate::rules::{RequestRules, RoutedRequest};
 use crate::service::{DirectHit, Service, secure};
-use crate::site::key;
+use crate::site::{Site, key};
 
 use request::PlainRequest;
 
@@ -68,21 +68,22 @@ impl DirectHits {
         if !is_allowed || !site.settings.direct_hits {
             return None;
         }
-        let target = key::target(site, request.target)?;
+        let Ruled { rules, target } = ruled(site, &request, &authority, &peer)?;
         let counters = site_table.counters(site)?;
         let engine = self.service.engine();
         let is_sampled = counters.sample();
         let is_timed = is_sampled || self.service.logs_access();
         let begun = is_timed.then(|| engine.clock().exact());
-        let demand = demand(&request, &site.settings.demand);
-        let key = key::primary(site, peer.scheme, &authority, &target);
+        let demand = rules.demand(site, &request);
+        let mut key = key::primary(site, peer.scheme, &authority, &target);
+        rules.add_key_parts(site, &mut key);
         let select = Fields { request: &request, peer: &peer };
         let lookup = Lookup {
             key: key.borrowed(),
             demand: &demand,
             select: &select,
             credentials: credentials(&request),
-            coalesce: site.settings.coalesce,
+            coalesce: rules.coalesce(site),
         };
         let outcome = engine.hit(&lookup)?;
         let added = secure::hsts(site, peer.scheme);
@@ -103,6 +104,39 @@ impl DirectHits {
         took.into_iter().filter(|_| is_sampled).for_each(|took| counters.took(took));
         Some(())
     }
+}
+
+/// Target of a request after the rules of its site, and the rules that match.
+struct Ruled<'t> {
+    rules: RequestRules,
+    target: Cow<'t, str>,
+}
+
+/// Applies the rules of a site. Returns `None` if a rule prevents a direct hit.
+fn ruled<'t>(
+    site: &Site,
+    request: &PlainRequest<'t>,
+    authority: &str,
+    peer: &Peer,
+) -> Option<Ruled<'t>> {
+    if site.settings.rule_set.is_empty() {
+        let target = key::target(site, request.target)?;
+        return Some(Ruled { rules: RequestRules::default(), target });
+    }
+    let target = key::stripped(site, request.target)?;
+    let routed = RoutedRequest {
+        method: request.method(),
+        authority,
+        target: &target,
+        headers: request,
+        peer,
+    };
+    let mut rules = RequestRules::new(site, &routed);
+    if rules.prevents_direct_hit(site, request) {
+        return None;
+    }
+    let target = rules.target(site, target).ok()?;
+    Some(Ruled { rules, target })
 }
 
 impl DirectResponder for DirectHits {

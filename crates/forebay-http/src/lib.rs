@@ -8,6 +8,7 @@
 //! | [`service`] | processing of one request; read it first | response, load, site, origin, tunnel, client, metrics |
 //! | `response` | responses from stored entries, bodies, error pages | load, stored, origin, tunnel, failure |
 //! | `load` | the engine's loads over HTTP; invalidation by unsafe requests | origin, site, stored, client |
+//! | `rules` | rules of a site, applied to a request and its responses | site, stored, client |
 //! | `site` | sites, their table, keys, tags, purges by prefix | settings, origin, metrics |
 //! | `origin` | connections to an origin, with all their timeouts | settings, failure, tunnel, request_guard |
 //! | `stored` | status and fields as stored; stored parts | |
@@ -35,6 +36,7 @@ mod origin;
 mod phase;
 pub mod request_guard;
 mod response;
+mod rules;
 pub mod service;
 mod settings;
 mod site;

@@ -10,6 +10,7 @@ mod judge;
 mod lower_tiers;
 mod part;
 mod received;
+mod rule_edits;
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,7 @@ use crate::client::peer::Peer;
 use crate::client::{credentials, logged_path};
 use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
 use crate::request_guard::Interims;
+use crate::rules::{RequestRules, RuleChanges, Values};
 use crate::site::Site;
 use crate::site::tags::HostOrigin;
 use crate::stored::head::Answer;
@@ -128,6 +130,10 @@ pub(crate) struct ClientRequest {
     pub(crate) peer: Peer,
     /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
+    /// Rules of the site that match the request.
+    pub(crate) rules: RequestRules,
+    /// Changes by rules that affect whether the response is stored.
+    pub(crate) changes: RuleChanges,
 }
 
 impl HttpLoad {
@@ -417,7 +423,7 @@ impl ClientRequest {
         &self,
         load: impl Future<Output = Result<Loaded, LoadError>>,
     ) -> Result<Loaded, LoadError> {
-        let patience = self.site.settings.fetch_timeout;
+        let patience = self.rules.fetch_timeout(&self.site);
         let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
     }
@@ -470,8 +476,32 @@ impl ClientRequest {
         if let Some(host) = host {
             headers.insert(HOST, host);
         }
+        if !self.site.settings.rule_set.is_empty() {
+            let values = self.values();
+            if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
+                self.changes.fail();
+            }
+        }
         hop::add_via(&mut headers, http::Version::HTTP_11);
         headers
+    }
+
+    /// Returns the target that the origin gets.
+    pub(crate) fn origin_target(&self) -> PathAndQuery {
+        let edited = self.rules.origin_target(&self.site, self.target.as_str());
+        edited.unwrap_or_else(|| self.target.clone())
+    }
+
+    /// Returns the values of placeholders.
+    pub(crate) fn values(&self) -> Values<'_> {
+        Values {
+            id: &self.site.settings.id,
+            authority: &self.authority,
+            target: self.target.as_str(),
+            headers: Some(&self.headers),
+            peer: Some(&self.peer),
+            response: None,
+        }
     }
 
     /// Sends a request that may be retried.
@@ -497,6 +527,7 @@ impl ClientRequest {
         let mut response = self.site.origin.fetch(question, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
+        self.edit_response(&mut response);
         Ok(Received { response, delay })
     }
 
@@ -510,7 +541,7 @@ impl ClientRequest {
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
         with(&mut headers);
-        let (target, interims) = (self.target.clone(), self.interims.clone());
+        let (target, interims) = (self.origin_target(), self.interims.clone());
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
     }
 

@@ -10,8 +10,10 @@
 //! connections of clients.
 
 pub(crate) mod by_body;
+mod ended;
 pub(crate) mod forward;
 mod origin_request;
+mod reloads;
 pub(crate) mod secure;
 
 use crate::authority::normalise_authority;
@@ -28,8 +30,9 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
+use forebay_rules::Target;
+use forebay_rules::apply::InvalidTarget;
 use forebay_semantics::client_address::ProxyTrust;
-use forebay_semantics::demand::demand;
 use forebay_semantics::{CacheStatus, PeerAddress, Scheme, validate};
 use futures_util::future::join;
 use http::header::{CACHE_STATUS, HOST};
@@ -47,6 +50,7 @@ use crate::request_guard::{Exchange, TARGET_MAX};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::response::error_page::{Page, RequestId, respond};
+use crate::rules::{self, RequestRules, RoutedRequest, Served, Values, finish};
 use crate::service::forward::request_body;
 use crate::service::origin_request::OriginRequest;
 use crate::settings::SiteSettings;
@@ -79,6 +83,7 @@ pub(crate) struct Routed<'r> {
     hits: Option<&'r HitCounters>,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
+    pub(crate) rules: RequestRules,
 }
 
 /// Request with the names that its log line contains.
@@ -100,6 +105,18 @@ impl<'a> LoggedRequest<'a> {
 impl Routed<'_> {
     fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
         LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
+    }
+
+    /// Returns the values of placeholders.
+    fn values<'a>(&'a self, headers: &'a HeaderMap) -> Values<'a> {
+        Values {
+            id: &self.site.settings.id,
+            authority: &self.authority,
+            target: &self.target,
+            headers: Some(headers),
+            peer: Some(&self.peer),
+            response: None,
+        }
     }
 }
 
@@ -130,6 +147,19 @@ enum Dispatch<'s> {
     ByBody(OriginRequest<'s>),
     Switch(OriginRequest<'s>, HeaderValue),
     Fetch(OriginRequest<'s>, Box<PendingFetch>),
+}
+
+/// Next step of a request, with the header fields that it continues with.
+struct Begun<'s> {
+    dispatch: Dispatch<'s>,
+    /// Header fields after the edits of rules; absent if there were none.
+    edited: Option<Box<HeaderMap>>,
+}
+
+impl<'s> From<Dispatch<'s>> for Begun<'s> {
+    fn from(dispatch: Dispatch<'s>) -> Self {
+        Self { dispatch, edited: None }
+    }
 }
 
 /// Boxed future of a response that needs the origin.
@@ -266,35 +296,38 @@ impl Service {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, body) = request.into_parts();
-        let (origin_request, interims): (ResponseFuture<'_>, _) =
-            match self.begin(&parts, connection, &body) {
-                Dispatch::Response(response) => return response,
-                // Boxed, because otherwise the future of every connection would reserve its size,
-                // and every hit would move it.
-                Dispatch::Switch(origin_request, protocols) => {
-                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.switch(parts, protocols)), interims)
-                }
-                Dispatch::Forward(origin_request) => {
-                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.forward(parts, request_body(body))), interims)
-                }
-                Dispatch::ByBody(origin_request) => {
-                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.by_body(parts, request_body(body))), interims)
-                }
-                Dispatch::Fetch(origin_request, pending) => {
-                    let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                    (Box::pin(origin_request.obtain(parts, *pending)), interims)
-                }
-            };
+        let (mut parts, body) = request.into_parts();
+        let Begun { dispatch, edited } = self.begin(&parts, connection, &body);
+        if let Some(edited) = edited {
+            parts.headers = *edited;
+        }
+        let (origin_request, interims): (ResponseFuture<'_>, _) = match dispatch {
+            Dispatch::Response(response) => return response,
+            // Boxed, because otherwise the future of every connection would reserve its size,
+            // and every hit would move it.
+            Dispatch::Switch(origin_request, protocols) => {
+                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                (Box::pin(origin_request.switch(parts, protocols)), interims)
+            }
+            Dispatch::Forward(origin_request) => {
+                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                (Box::pin(origin_request.forward(parts, request_body(body))), interims)
+            }
+            Dispatch::ByBody(origin_request) => {
+                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                (Box::pin(origin_request.by_body(parts, request_body(body))), interims)
+            }
+            Dispatch::Fetch(origin_request, pending) => {
+                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                (Box::pin(origin_request.obtain(parts, *pending)), interims)
+            }
+        };
         interims.before(origin_request).await
     }
 
     /// Selects the next step. It does not wait, so that the site table is borrowed only for the
     /// duration of a lookup. An origin request owns its site.
-    fn begin<B: Body>(&self, parts: &Parts, connection: &ConnectionInfo, body: &B) -> Dispatch<'_> {
+    fn begin<B: Body>(&self, parts: &Parts, connection: &ConnectionInfo, body: &B) -> Begun<'_> {
         let site_table = self.site_table.load();
         let peer = Peer::of(connection, site_table.trust(), &parts.headers);
         if peer.origin() != AddressOrigin::Connection {
@@ -302,22 +335,100 @@ impl Service {
         }
         let routed = match route(&site_table, parts, peer) {
             Ok(routed) => routed,
-            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)),
+            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)).into(),
         };
         if let Some(sites) = &connection.sites
             && !sites.contains(&routed.site.settings.id)
         {
-            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts));
+            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts)).into();
         }
         if !routed.site.settings.access.admits(routed.peer.client) {
             self.metrics.count_denied(&routed.site.settings.id);
-            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts));
+            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts)).into();
         }
         if let Role::Redirect(port) = connection.role {
-            return Dispatch::Response(self.redirect(&routed, parts, port));
+            return Dispatch::Response(self.redirect(&routed, parts, port)).into();
         }
+        if routed.site.settings.rule_set.is_empty() {
+            return self.dispatch(&routed, parts, &parts.headers, body).into();
+        }
+        self.begin_with_rules(routed, parts, body)
+    }
+
+    /// Applies the rules of the site to the request, then selects the next step.
+    fn begin_with_rules<B: Body>(
+        &self,
+        mut routed: Routed<'_>,
+        parts: &Parts,
+        body: &B,
+    ) -> Begun<'_> {
+        let site = routed.site;
+        let outcome = routed.rules.outcome(site);
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let raw = key::stripped(site, path).unwrap_or(Cow::Borrowed("/"));
+        let values = Values {
+            id: &site.settings.id,
+            authority: &routed.authority,
+            target: &raw,
+            headers: Some(&parts.headers),
+            peer: Some(&routed.peer),
+            response: None,
+        };
+        if let Some(ended) = outcome.ended(Target::new(&raw).path) {
+            let response = self.end(&routed, parts, ended::respond(ended, &values), &values);
+            return Dispatch::Response(response).into();
+        }
+        let bypasses = outcome.bypasses();
+        let by_body = by_body::is_looked_up(site, parts, body);
+        let looked_up = !bypasses && (why_not_cached(parts, body).is_none() || by_body);
+        let values = Values { target: &routed.target, ..values };
+        let mut rules = routed.rules;
+        let edited = rules.edited(site, &parts.headers, &values, looked_up);
+        routed.rules = rules;
+        let headers = edited.as_ref().unwrap_or(&parts.headers);
+        let dispatch = if bypasses && upgrade::asked(parts).is_none() {
+            Dispatch::Forward(OriginRequest::new(self, &routed, Why::Rule))
+        } else {
+            self.dispatch(&routed, parts, headers, body)
+        };
+        Begun { dispatch, edited: edited.map(Box::new) }
+    }
+
+    /// Finishes the response of a rule that ends the request.
+    fn end(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        response: Result<Response<ResponseBody>, InvalidTarget>,
+        values: &Values<'_>,
+    ) -> Response<ResponseBody> {
+        let site = routed.site;
+        let mut response = match response {
+            Ok(response) => response,
+            Err(InvalidTarget) => return self.refuse(&INVALID_TARGET, parts),
+        };
+        if parts.method == Method::HEAD {
+            *response.body_mut() = ResponseBody::whole(Bytes::new());
+        }
+        CacheStatus::forward(Why::Rule).append_to(response.headers_mut());
+        finish(&routed.rules, site, &mut response, values, Served::Other);
+        secure::add_hsts(&mut response, site, routed.peer.scheme);
+        let (method, status) = (&parts.method, response.status());
+        let site = &*site.settings.id;
+        self.metrics.count(CountedResponse { site, method, status, cache: "rule" }, None);
+        response
+    }
+
+    /// Selects the next step of a request that no rule ends or forwards.
+    fn dispatch<B: Body>(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        headers: &HeaderMap,
+        body: &B,
+    ) -> Dispatch<'_> {
         if let Some(why) = why_not_cached(parts, body) {
-            let origin_request = OriginRequest::new(self, &routed, why);
+            let origin_request = OriginRequest::new(self, routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
             return if is_by_body {
                 Dispatch::ByBody(origin_request)
@@ -326,43 +437,53 @@ impl Service {
             };
         }
         if let Some(protocols) = upgrade::asked(parts) {
-            return Dispatch::Switch(OriginRequest::new(self, &routed, Why::Bypass), protocols);
+            return Dispatch::Switch(OriginRequest::new(self, routed, Why::Bypass), protocols);
         }
-        match self.look(parts, &routed) {
+        match self.look(RequestHead { method: &parts.method, headers }, routed) {
             CacheLookup::Hit(response) => Dispatch::Response(response),
             CacheLookup::Miss(pending) => {
                 let why = pending.wanting.why();
-                Dispatch::Fetch(OriginRequest::new(self, &routed, why), pending)
+                Dispatch::Fetch(OriginRequest::new(self, routed, why), pending)
             }
         }
     }
 
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
     /// of the request.
-    fn look(&self, parts: &Parts, routed: &Routed<'_>) -> CacheLookup {
+    fn look(&self, head: RequestHead<'_>, routed: &Routed<'_>) -> CacheLookup {
         let counters = routed.hits;
         let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
-        let demand = demand(&parts.headers, &routed.site.settings.demand);
-        let key = key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
-        let select = Fields { headers: &parts.headers, peer: &routed.peer };
+        let demand = routed.rules.demand(routed.site, head.headers);
+        let mut key =
+            key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
+        routed.rules.add_key_parts(routed.site, &mut key);
+        let select = Fields { headers: head.headers, peer: &routed.peer };
         let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
             select: &select,
-            credentials: credentials(&parts.headers),
-            coalesce: routed.site.settings.coalesce,
+            credentials: credentials(head.headers),
+            coalesce: routed.rules.coalesce(routed.site),
         };
         let obtained = match self.engine.lookup(&ask) {
             LookupResult::Hit(obtained) => obtained,
             LookupResult::Miss(wanting) => {
-                self.metrics.count_lookup(wanting.why());
-                return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
+                match reloads::fresh_entry(&self.engine, &wanting, &ask, routed.site) {
+                    Some(obtained) => obtained,
+                    None => {
+                        self.metrics.count_lookup(wanting.why());
+                        return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
+                    }
+                }
             }
         };
-        let head = RequestHead { method: &parts.method, headers: &parts.headers };
         let mut response = self.deliver(routed.logged(head), &obtained);
+        if !routed.site.settings.rule_set.is_empty() {
+            let values = routed.values(head.headers);
+            finish(&routed.rules, routed.site, &mut response, &values, Served::Stored);
+        }
         secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
-        self.count_hit(routed.site, counters, &parts.method, response.status());
+        self.count_hit(routed.site, counters, head.method, response.status());
         if let Some((counters, begun)) = begun {
             counters.took(self.engine.clock().exact().saturating_sub(begun));
         }
@@ -513,19 +634,18 @@ impl Service {
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
-    /// Returns the key of a GET of this URL, and the tag purge for responses stored by request
-    /// body. `None` if no site matches.
-    fn stored_key(&self, host: HostOrigin<'_>, path: &str) -> Option<(Key, Option<Purge>)> {
+    /// Returns the key of a GET of this URL without fields, and the tag purges for responses stored
+    /// by request body or with key parts of rules. `None` if no site matches.
+    fn stored_key(&self, host: HostOrigin<'_>, path: &str) -> Option<(Key, Vec<Purge>)> {
         let scheme = host.scheme;
         let authority = normalise_authority(scheme, host.authority)?;
         let site_table = self.site_table.load();
         let site = site_table.find(&authority, path)?;
-        let target = key::target(site, path)?;
-        let is_by_body = !site.settings.opt_ins.methods.is_empty();
+        let (authority, target) = rules::purge_target(site, scheme, authority, path)?;
         let host = HostOrigin { scheme, authority: &authority };
-        let bodies = is_by_body.then(|| tags::of_bodies(site, host, &target).into());
+        let tags = tags::of_other_keys(site, host, &target).map(|tag| Purge::Tag(tag.into()));
         let key = key::primary(site, scheme, &authority, &target).borrowed().to_key();
-        Some((key, bodies.map(Purge::Tag)))
+        Some((key, tags.collect()))
     }
 
     /// Purges one URL with all its variants, its parts and the responses stored by request body.
@@ -537,19 +657,23 @@ impl Service {
         path: &str,
         reach: Reach,
     ) -> Option<Purged> {
-        let (key, bodies) = self.stored_key(HostOrigin { scheme, authority }, path)?;
-        // The tag is purged without a lookup, because a lower tier may have matching entries.
-        let bodies = match bodies {
-            Some(bodies) => Some(self.engine.purge(&bodies, reach).await),
-            None => None,
-        };
+        let (key, tags) = self.stored_key(HostOrigin { scheme, authority }, path)?;
+        let mut tagged: Option<Purged> = None;
+        for tag in tags {
+            // The tag is purged without a lookup, because a lower tier may have matching entries.
+            let purged = self.engine.purge(&tag, reach).await;
+            tagged = Some(match tagged {
+                Some(before) => before.and(purged),
+                None => purged,
+            });
+        }
         let parts = Purge::Key(partial::key_of(key.borrowed()));
         let whole = Purge::Key(key);
         let (whole, parts) =
             join(self.engine.purge(&whole, reach), self.engine.purge(&parts, reach)).await;
         let purged = whole.and(parts);
-        Some(match bodies {
-            Some(bodies) => bodies.and(purged),
+        Some(match tagged {
+            Some(tagged) => tagged.and(purged),
             None => purged,
         })
     }
@@ -598,9 +722,21 @@ fn route<'r>(
             (site, site.settings.origin.own_authority(peer.scheme).ok_or(INVALID_HOST)?)
         }
     };
-    let target = key::target(site, path).ok_or(Failure::NoSite)?;
     let hits = site_table.counters(site);
-    Ok(Routed { site, peer, method: &parts.method, hits, authority, target })
+    let method = &parts.method;
+    if site.settings.rule_set.is_empty() {
+        let target = key::target(site, path).ok_or(Failure::NoSite)?;
+        let rules = RequestRules::default();
+        return Ok(Routed { site, peer, method, hits, authority, target, rules });
+    }
+    let target = key::stripped(site, path).ok_or(Failure::NoSite)?;
+    let headers = &parts.headers;
+    let request =
+        RoutedRequest { method, authority: &authority, target: &target, headers, peer: &peer };
+    let mut rules = RequestRules::new(site, &request);
+    let target = rules.target(site, target).map_err(|InvalidTarget| INVALID_TARGET)?;
+    let authority = rules.host(site).map_or(authority, Cow::Owned);
+    Ok(Routed { site, peer, method, hits, authority, target, rules })
 }
 
 /// Response of an access log event.
@@ -646,6 +782,10 @@ impl Select for Fields<'_> {
 
 /// Error for an HTTP/1.1 request without a usable Host field.
 const NO_HOST: Failure = Failure::BadRequest("The request has no Host header.");
+
+/// Error for a target that a rule made and that no request can have.
+const INVALID_TARGET: Failure =
+    Failure::BadRequest("The request target is not valid for this site.");
 
 const INVALID_HOST: Failure =
     Failure::BadRequest("The Host header is not a host name with an optional port.");

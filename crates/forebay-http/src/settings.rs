@@ -1,10 +1,12 @@
 //! Settings of a site and of its origin; immutable once built.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
+use forebay_rules::{NamePattern, RuleSet, SiteFacts};
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::{Networks, PeerAddress, Rules, Scheme};
 use http::uri::Authority;
@@ -43,6 +45,9 @@ pub struct SiteSettings {
     /// Answers plain hits from memory without parsing the request for other purposes. Responses are
     /// the same; `false` helps to find out whether a defect is in this path.
     pub direct_hits: bool,
+    /// Maximum number of requests per second that force a fetch of a fresh entry (`no-cache`,
+    /// `max-age`, `min-fresh`); beyond it they get the fresh entry. `None` is no limit.
+    pub client_reloads_max: Option<u32>,
     /// Maximum time to wait for a fetch of another instance.
     pub lease_wait_max: Duration,
     /// Includes the cause of a failure in error responses if `true`.
@@ -59,6 +64,8 @@ pub struct SiteSettings {
     pub is_forwarded_added: bool,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
+    /// Rules of the site.
+    pub rule_set: Arc<RuleSet>,
 }
 
 impl SiteSettings {
@@ -79,6 +86,7 @@ impl SiteSettings {
             sort_query: false,
             coalesce: Coalesce::default(),
             direct_hits: true,
+            client_reloads_max: None,
             lease_wait_max: Duration::from_secs(10),
             expose_errors: false,
             tier_errors: TierErrors::default(),
@@ -87,6 +95,18 @@ impl SiteSettings {
             hsts: None,
             is_forwarded_added: false,
             opt_ins: OptIns::default(),
+            rule_set: Arc::default(),
+        }
+    }
+
+    /// Returns the options that the rules of the site depend on.
+    #[must_use]
+    pub fn facts(&self) -> SiteFacts {
+        let names = self.ignore_query.iter();
+        SiteFacts {
+            ignore_query: names.filter_map(|name| NamePattern::parse(name).ok()).collect(),
+            sort_query: self.sort_query,
+            ignore_scheme: self.ignore_scheme,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod key;
 pub(crate) mod prefix_purge;
+pub(crate) mod reloads;
 pub(crate) mod table;
 pub(crate) mod tags;
 pub(crate) mod warnings;
@@ -14,7 +15,10 @@ use crate::settings::{HostPattern, SiteSettings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use forebay_rules::SiteFacts;
+
 use crate::origin::Origin;
+use crate::site::reloads::ReloadCounter;
 use crate::site::warnings::Warnings;
 
 /// Active site: its settings and its connections to the origin.
@@ -26,6 +30,10 @@ pub struct Site {
     pub(crate) origin: Arc<Origin>,
     /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
+    /// Options that the rules of the site depend on.
+    pub(crate) facts: SiteFacts,
+    /// Counter of forced fetches.
+    pub(crate) reloads: ReloadCounter,
 }
 
 impl Site {
@@ -33,7 +41,13 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Arc::new(Self { settings, origin, warnings: Warnings::default() })
+        Self::with_origin(settings, origin)
+    }
+
+    fn with_origin(settings: SiteSettings, origin: Arc<Origin>) -> Arc<Self> {
+        let facts = settings.facts();
+        let (warnings, reloads) = (Warnings::default(), ReloadCounter::default());
+        Arc::new(Self { settings, origin, warnings, facts, reloads })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
@@ -46,7 +60,7 @@ impl Site {
         if !Origin::shares_pool(&self.settings, &settings) {
             return Self::new(settings);
         }
-        Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
+        Self::with_origin(settings, self.origin.clone())
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

@@ -8,7 +8,7 @@ pub mod withheld;
 
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
+use http::header::{CACHE_CONTROL, HeaderName, PRAGMA};
 use smallvec::SmallVec;
 
 use crate::fields::{FieldLines, Members, SECONDS_MAX, delta_seconds, tokens};
@@ -89,7 +89,7 @@ impl Directives {
 
     /// Parses the directives of a response. `Pragma` is ignored (RFC 9111 section 5.4).
     #[must_use]
-    pub fn of_response(headers: &HeaderMap) -> Self {
+    pub fn of_response(headers: &impl FieldLines) -> Self {
         Self::of_field(headers, &CACHE_CONTROL)
     }
 

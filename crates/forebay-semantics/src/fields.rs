@@ -20,6 +20,9 @@ pub trait FieldLines {
     /// Returns the values of all lines of the field with this name, given in lower case.
     fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]>;
 
+    /// Returns names and values of all lines. Names may be in any case.
+    fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+
     /// Returns `true` if the field has at least one line.
     fn has(&self, name: &HeaderName) -> bool {
         self.lines(name).next().is_some()
@@ -33,6 +36,10 @@ impl FieldLines for HeaderMap {
 
     fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
     }
 
     fn has(&self, name: &HeaderName) -> bool {

@@ -12,6 +12,7 @@
 //! | conditional requests to the origin, 304 to clients | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
 //! | updates of a stored response by a later one | 9111 section 4.3 | [`freshen`] |
 //! | ranges of a stored body | 9110 section 14 | [`mod@range`], [`multipart`] |
+//! | media type against the extension of the path | none | [`media_type`] |
 //! | partial responses of the origin | 9110 section 14.4; 9111 sections 3.3, 3.4 | [`partial`] |
 //! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
 //! | cache groups | 9875 | [`mod@groups`] |
@@ -36,6 +37,7 @@ mod fields;
 pub mod forwarding;
 mod freshness;
 mod invalidation;
+pub mod media_type;
 mod message;
 mod ranges;
 pub mod rules;
@@ -57,7 +59,7 @@ pub use freshness::demand::{self, demand};
 pub use freshness::lifetime::{self, initial_age, lifetime};
 pub use invalidation::groups;
 pub use invalidation::unsafe_methods::{self, Target, also_invalidated, invalidates, is_safe};
-pub use message::{RequestRef, ResponseRef, Rules};
+pub use message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemoval};
 pub use ranges::range::{self, SingleRange, Wanted, range, ranges};
 pub use ranges::{multipart, partial};
 pub use status::{CacheStatus, Forward, Handling, forward_reason};

@@ -21,6 +21,69 @@ pub struct Rules {
     /// Gives a response to a request with `Cookie` a heuristic lifetime if it has neither explicit
     /// freshness nor `public`.
     pub heuristics_with_cookie: bool,
+    /// Values that the rules of the site set for one response.
+    pub forced: Forced,
+}
+
+/// Values that the rules of a site set for one response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forced {
+    /// Freshness lifetime, whatever the response states.
+    pub ttl: Option<Duration>,
+    /// Freshness lifetime of a response without an explicit one, also if its status does not allow a
+    /// heuristic lifetime.
+    pub default_ttl: Option<Duration>,
+    /// Smallest lifetime, unless the response states none or zero.
+    pub min_ttl: Option<Duration>,
+    /// Largest lifetime.
+    pub max_ttl: Option<Duration>,
+    /// Window of stale-while-revalidate, unless the response forbids stale responses.
+    pub stale_while_revalidate: Option<Duration>,
+    /// Window of stale-if-error, unless the response forbids stale responses.
+    pub stale_if_error: Option<Duration>,
+    /// Set if `Set-Cookie` was removed, which would have kept the response out of storage.
+    pub set_cookie: SetCookieRemoval,
+    /// Prohibitions that the operator has ordered to ignore.
+    pub ignored: Ignored,
+}
+
+/// Removal of `Set-Cookie` by a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetCookieRemoval {
+    /// The response is as the origin sent it.
+    #[default]
+    None,
+    /// A rule removed the field.
+    Removed,
+}
+
+/// Set of prohibitions that do not apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(u8);
+
+impl Ignored {
+    /// `private` of the response.
+    pub const PRIVATE: Self = Self(1);
+    /// `no-store` of the response.
+    pub const NO_STORE: Self = Self(1 << 1);
+    /// `Set-Cookie` of the response.
+    pub const SET_COOKIE: Self = Self(1 << 2);
+    /// `Authorization` of the request.
+    pub const AUTHORIZATION: Self = Self(1 << 3);
+    /// `Cookie` of the request.
+    pub const COOKIE: Self = Self(1 << 4);
+
+    /// Returns the set with another prohibition.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns true if the set has the prohibition.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// Request of an exchange, borrowed.

@@ -136,7 +136,7 @@ pub const fn forward_reason(why: Why) -> &'static str {
         | Why::RequestMaxAge
         | Why::RequestMinFresh
         | Why::RequestNoStore => "request",
-        Why::PassMarked | Why::Bypass => "bypass",
+        Why::PassMarked | Why::Bypass | Why::Rule => "bypass",
         Why::Method => "method",
         Why::Partial => "partial",
         // A purged entry and one of another client match no request. The distinction between

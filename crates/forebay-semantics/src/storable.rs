@@ -7,8 +7,8 @@ use http::{Method, StatusCode};
 use crate::directives::Directives;
 use crate::directives::policy::Policy;
 use crate::directives::withheld::Withheld;
-use crate::freshness::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of};
-use crate::message::{RequestRef, ResponseRef, Rules};
+use crate::freshness::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of, stated_lifetime};
+use crate::message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemoval};
 use crate::ranges::partial::{ContentRange, received_range};
 use crate::validation::validate::validator;
 use crate::variants::vary::{Selects, selects};
@@ -41,6 +41,14 @@ pub enum Unstorable {
     /// The response has neither freshness nor a validator, or its status requires explicit
     /// freshness.
     NoFreshness,
+    /// A rule of the site says so.
+    Rule,
+    /// A rule would share the response, and its request had `Cookie` or `Authorization`.
+    UnkeyedCredentials,
+    /// A rule's edit of the exchange failed.
+    EditFailed,
+    /// The media type contradicts the extension of the path.
+    TypeMismatch,
 }
 
 impl Unstorable {
@@ -59,6 +67,10 @@ impl Unstorable {
             Self::Status => "status",
             Self::Partial => "partial",
             Self::NoFreshness => "no-freshness",
+            Self::Rule => "rule",
+            Self::UnkeyedCredentials => "unkeyed-credentials",
+            Self::EditFailed => "edit-failed",
+            Self::TypeMismatch => "type-mismatch",
         }
     }
 }
@@ -171,18 +183,26 @@ impl<'a> Case<'a> {
     fn refusal(&self, of_part: Option<Unstorable>) -> Option<Unstorable> {
         let Exchange { asked, answered } = self.exchange;
         let said = &self.policy.said;
+        let ignores = |prohibition| self.rules.forced.ignored.has(prohibition);
         let reasons = [
             (asked.method != Method::GET, Unstorable::Method),
             (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
             (of_part.is_some(), Unstorable::Partial),
             (!is_understood(answered.status, said), Unstorable::Status),
             // RFC 9111 section 5.2.2.3: a cache that understands the status ignores no-store.
-            (said.no_store && !said.must_understand, Unstorable::NoStore),
-            (said.private.is_some(), Unstorable::Private),
-            (is_for_one_user(asked, said), Unstorable::Authorization),
+            (
+                said.no_store && !said.must_understand && !ignores(Ignored::NO_STORE),
+                Unstorable::NoStore,
+            ),
+            (said.private.is_some() && !ignores(Ignored::PRIVATE), Unstorable::Private),
+            (
+                is_for_one_user(asked, said) && !ignores(Ignored::AUTHORIZATION),
+                Unstorable::Authorization,
+            ),
             (self.sets_cookie(), Unstorable::SetCookie),
             (selects(answered.headers) == Selects::Everything, Unstorable::VaryAny),
             (!self.is_of_use(), Unstorable::NoFreshness),
+            (self.is_forced_with_credentials(), Unstorable::UnkeyedCredentials),
             (self.is_guessed_with_cookie(), Unstorable::Cookie),
         ];
         reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
@@ -194,7 +214,9 @@ impl<'a> Case<'a> {
     /// field, because clients ignore it (RFC 6265 section 1).
     fn sets_cookie(&self) -> bool {
         let is_there = self.exchange.answered.headers.contains_key(SET_COOKIE);
-        is_there && !self.rules.store_set_cookie && !self.withheld.holds(&SET_COOKIE)
+        let is_allowed =
+            self.rules.store_set_cookie || self.rules.forced.ignored.has(Ignored::SET_COOKIE);
+        is_there && !is_allowed && !self.withheld.holds(&SET_COOKIE)
     }
 
     /// RFC 9111 section 4.2.2 permits a heuristic lifetime for every response without an explicit
@@ -203,8 +225,31 @@ impl<'a> Case<'a> {
     /// stored entry could be served stale while the origin is unreachable.
     fn is_guessed_with_cookie(&self) -> bool {
         let has_cookie = self.exchange.asked.headers.contains_key(COOKIE);
-        let is_allowed = self.policy.said.public || self.rules.heuristics_with_cookie;
-        has_cookie && !is_allowed && self.lifetime().1 == LifetimeOrigin::Cache
+        let is_allowed = self.policy.said.public
+            || self.rules.heuristics_with_cookie
+            || self.rules.forced.ignored.has(Ignored::COOKIE);
+        let is_chosen = self.lifetime().1 == LifetimeOrigin::Cache;
+        has_cookie && !is_allowed && is_chosen && !self.states_freshness()
+    }
+
+    /// Returns true if the origin states a positive lifetime.
+    fn states_freshness(&self) -> bool {
+        let stated = stated_lifetime(&self.policy, self.exchange.answered, self.received);
+        stated.is_some_and(|stated| !stated.is_zero())
+    }
+
+    /// A rule may share a response that its origin did not declare fit for sharing only if the request
+    /// was anonymous: the origin may have answered for one user.
+    fn is_forced_with_credentials(&self) -> bool {
+        let Forced { ttl, default_ttl, set_cookie, ignored, .. } = self.rules.forced;
+        let is_stated = self.states_freshness();
+        let is_forced = ttl.is_some()
+            || default_ttl.is_some() && self.lifetime().1 == LifetimeOrigin::Cache
+            || set_cookie == SetCookieRemoval::Removed;
+        let fields = self.exchange.asked.headers;
+        let has_credentials = fields.contains_key(COOKIE) && !ignored.has(Ignored::COOKIE)
+            || fields.contains_key(AUTHORIZATION) && !ignored.has(Ignored::AUTHORIZATION);
+        is_forced && !is_stated && has_credentials
     }
 
     /// RFC 9111 section 3: the response has explicit freshness, or its status or `public` permits a
@@ -213,7 +258,9 @@ impl<'a> Case<'a> {
         let (said, answered) = (&self.policy.said, self.exchange.answered);
         let expires = self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
         let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires;
-        if !explicit && !heuristics_apply(answered.status, said) {
+        let Forced { ttl, default_ttl, .. } = self.rules.forced;
+        let is_forced = ttl.is_some() || default_ttl.is_some();
+        if !explicit && !is_forced && !heuristics_apply(answered.status, said) {
             return false;
         }
         let (lifetime, _) = self.lifetime();
@@ -247,5 +294,7 @@ fn is_for_one_user(asked: RequestRef<'_>, said: &Directives) -> bool {
     asked.headers.contains_key(AUTHORIZATION) && !shared
 }
 
+#[cfg(test)]
+mod forced_tests;
 #[cfg(test)]
 mod tests;

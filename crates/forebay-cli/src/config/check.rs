@@ -1,9 +1,10 @@
 //! `forebay check FILE`: prints the resolved configuration, or every error in the file.
 
 use super::listen_address::ListenAddress;
-use super::problem::Problems;
+use super::problem::{Place, Problems};
 use super::provenance::Row;
 use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
+use super::rules::RuleWarning;
 use super::units::{ShortDuration, ShortSize};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -17,13 +18,26 @@ const INVALID: u8 = 1;
 /// Checks a file and returns the exit code, 0 or 1.
 ///
 /// The resolved configuration goes to `out`. Errors go to `err`, one per line, followed by their
-/// number. A closed pipe ends the output and does not change the exit code.
+/// number; so do warnings about rules, which with `strict` mean 1. A closed pipe ends the output and
+/// does not change the exit code.
 ///
 /// # Errors
 /// If writing fails for another reason than a closed pipe.
-pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
+pub(crate) fn check(
+    path: &Path,
+    strict: bool,
+    out: &mut impl Write,
+    err: &mut impl Write,
+) -> io::Result<u8> {
     let (code, written) = match resolve(Some(path), &Overrides::default()) {
-        Ok((config, rows)) => (VALID, summary(path, &config, out).and_then(|()| table(&rows, out))),
+        Ok((config, rows)) => {
+            let warnings = rule_warnings(&config);
+            let code = if strict && !warnings.is_empty() { INVALID } else { VALID };
+            let written = summary(path, &config, out)
+                .and_then(|()| table(&rows, out))
+                .and_then(|()| warned(path, &warnings, err));
+            (code, written)
+        }
         Err(problems) => (INVALID, mistakes(&problems, err)),
     };
     match written {
@@ -41,6 +55,37 @@ fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {
         writeln!(err, "{line}")?;
     }
     writeln!(err, "{}", counted(problems.len(), "error"))
+}
+
+/// Warnings of all sites. Rules of every site are warned about once.
+fn rule_warnings(config: &ResolvedConfig) -> Vec<RuleWarning> {
+    let mut all: Vec<RuleWarning> = Vec::new();
+    for warning in config.sites.iter().flat_map(|site| site.rules.warnings()) {
+        let is_known = |known: &RuleWarning| {
+            known.place == warning.place
+                && known.topic == warning.topic
+                && known.message == warning.message
+        };
+        if !all.iter().any(is_known) {
+            all.push(warning);
+        }
+    }
+    all
+}
+
+fn warned(path: &Path, warnings: &[RuleWarning], err: &mut impl Write) -> io::Result<()> {
+    for RuleWarning { place, topic, message } in warnings {
+        let at = match place {
+            Place::File { line, column } => format!("{}:{line}:{column}", path.display()),
+            _ => path.display().to_string(),
+        };
+        writeln!(err, "{at}: warning: {topic}: {message}")?;
+    }
+    if warnings.is_empty() {
+        Ok(())
+    } else {
+        writeln!(err, "{}", counted(warnings.len(), "warning"))
+    }
 }
 
 fn summary(path: &Path, config: &ResolvedConfig, out: &mut impl Write) -> io::Result<()> {
@@ -146,7 +191,7 @@ mod tests {
         let path = folder.path().join("forebay.toml");
         std::fs::write(&path, text).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = check(&path, &mut out, &mut err).unwrap();
+        let code = check(&path, false, &mut out, &mut err).unwrap();
         let folder = format!("{}/", folder.path().display());
         let readable = |bytes| String::from_utf8(bytes).unwrap().replace(&folder, "");
         (code, readable(out), readable(err))
@@ -243,14 +288,18 @@ mod tests {
         for (text, code) in [("[[site]]\nid = \"a\"\norigin = \"http://o\"\n", 0), ("", 1)] {
             let path = folder.path().join("forebay.toml");
             std::fs::write(&path, text).unwrap();
-            assert_eq!(check(&path, &mut ClosedPipe, &mut ClosedPipe).unwrap(), code, "{text}");
+            assert_eq!(
+                check(&path, false, &mut ClosedPipe, &mut ClosedPipe).unwrap(),
+                code,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_one_error() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = check(Path::new("no/such/forebay.toml"), &mut out, &mut err).unwrap();
+        let code = check(Path::new("no/such/forebay.toml"), false, &mut out, &mut err).unwrap();
         let err = String::from_utf8(err).unwrap();
         assert_eq!((code, out.len()), (1, 0));
         assert!(err.starts_with("no/such/forebay.toml: cannot be read: "), "{err}");

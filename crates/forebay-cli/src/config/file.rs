@@ -32,6 +32,10 @@ pub(crate) struct SiteFile {
     pub(crate) origin: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) lease: Option<Section>,
+    /// `[[site.rule]]`: list of tables.
+    pub(crate) rules: Option<Typed>,
+    /// `[[site.transform]]`: list of tables.
+    pub(crate) transforms: Option<Typed>,
 }
 
 /// `[tls]` with its certificates.
@@ -59,6 +63,8 @@ pub(crate) struct File {
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
     pub(crate) sites: Vec<SiteFile>,
+    /// `[[rule]]`: rules of every site, before its own.
+    pub(crate) rules: Option<Typed>,
     /// True if the parser read the whole file; if not, an absent value may be a lost one.
     pub(crate) whole: bool,
 }
@@ -74,6 +80,7 @@ impl File {
             redis: None,
             disk: Section::empty(Table::Disk, "disk", place),
             sites: Vec::new(),
+            rules: None,
             whole: true,
         }
     }
@@ -173,6 +180,9 @@ impl Walk<'_> {
                 "disk" => self.table(value, &mut file.disk),
                 "redis" => file.redis = self.redis(Table::Redis.path(), value),
                 "site" => file.sites = self.sites(value),
+                "rule" => {
+                    file.rules = Some(Typed::from_toml("rule".to_owned(), value, &self.lines));
+                }
                 _ => self.field(&mut file.top, key, value),
             }
         }
@@ -310,6 +320,7 @@ impl Walk<'_> {
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
         let (mut origin, mut redis, mut lease) = (None, None, None);
+        let (mut rules, mut transforms) = (None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -320,6 +331,13 @@ impl Walk<'_> {
                     origin = Some(section);
                 }
                 ("redis", _) => redis = self.redis(&site.path_of("redis"), value),
+                ("rule", _) => {
+                    rules = Some(Typed::from_toml(site.path_of("rule"), value, &self.lines));
+                }
+                ("transform", _) => {
+                    let path = site.path_of("transform");
+                    transforms = Some(Typed::from_toml(path, value, &self.lines));
+                }
                 ("lease", _) => {
                     let says = "must be a table; write [site.lease] above its fields";
                     let path = site.path_of("lease");
@@ -328,7 +346,7 @@ impl Walk<'_> {
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis, lease })
+        Some(SiteFile { site, origin, redis, lease, rules, transforms })
     }
 
     fn field(

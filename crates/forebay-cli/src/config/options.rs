@@ -431,6 +431,12 @@ options! {
         "Whether plain hits from memory are answered on a shorter path: GET and HEAD without body, \
          range or `Connection` options. Responses are the same on both paths.",
         "A hit costs about a third. `false` shows whether a defect is in this path.";
+    SITE_CLIENT_RELOADS_MAX: u32 = Site "client_reloads_max", reader::RATE,
+        Derived("no limit");
+        "Maximum number of requests per second that force a fetch although the entry is fresh \
+         (`no-cache`, `max-age`, `min-fresh`), such as `\"10/s\"`; beyond it they get the fresh entry, \
+         with `detail=reload-limited`.",
+        "Only the site's operator knows whether clients may be refused a validated response.";
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
         "Whether responses with `Set-Cookie` may be stored.",
         "A stored cookie would hand one client's session to all others.";
@@ -542,7 +548,6 @@ pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier"),
     ("tls.acme", "has no automatic certificates"),
     ("site.breaker", "has no circuit breaker for origins"),
-    ("site.transform", "has no transformations"),
     ("site.fallback", "has no fallback responses"),
     ("site.log", "has no log level per site"),
     ("site.origin.health", "has no health checks"),

@@ -239,6 +239,19 @@ pub(super) const NUMBER: Reader<f64> = Reader {
     order: Some(f64::total_cmp),
 };
 
+pub(super) const RATE: Reader<u32> = Reader {
+    kind: "number per second",
+    read: |typed, problems| {
+        text(typed, problems, |rate| {
+            let number = rate.strip_suffix("/s").and_then(|number| number.parse::<u32>().ok());
+            number
+                .ok_or_else(|| format!("\"{rate}\" must be a number per second, such as \"10/s\""))
+        })
+    },
+    show: |rate| quoted(format_args!("{rate}/s")),
+    order: None,
+};
+
 pub(super) const SIZE: Reader<u64> = Reader {
     kind: "size",
     read: |typed, problems| measure(typed, problems, Quantity::Size, parse_size),
@@ -523,7 +536,7 @@ fn parse_query_name(name: &str) -> Result<String, String> {
 }
 
 /// Reads a string with `parse`, whose error is the message.
-fn text<T>(
+pub(super) fn text<T>(
     typed: &Typed,
     problems: &mut Problems,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -24,6 +24,8 @@ with the id `default`, for every host. The environment variables of these flags 
 A reload applies some options at once, and others need a restart:
 [table](operating.md#configuration-reload).
 
+`[[site.rule]]` and `[[rule]]` are policy for some requests: [rules](rules.md).
+
 This page is generated from the option table in the source code.
 ";
 

@@ -16,14 +16,15 @@ use super::options;
 use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
+use super::rules::ResolvedRules;
 use super::typed::Typed;
+use crate::config::bounded_file::read_bounded;
 use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method};
-use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -138,6 +139,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) coalesce_cluster: bool,
     /// Answers plain hits on the shorter path.
     pub(crate) direct_hits: bool,
+    /// Maximum number of forced fetches per second; `None` is no limit.
+    pub(crate) client_reloads_max: Option<u32>,
     /// Durations of cluster leases.
     pub(crate) lease: ResolvedLease,
     /// True if responses with `Set-Cookie` may be stored.
@@ -164,6 +167,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.
     pub(crate) tier_errors: TierErrors,
+    /// Rules of the site.
+    pub(crate) rules: ResolvedRules,
     /// Shared tier of this site alone, if it has one.
     pub(crate) redis: Option<ResolvedRedis>,
 }
@@ -312,16 +317,6 @@ fn read(path: Option<&Path>, problems: &mut Problems) -> Option<File> {
             None
         }
     }
-}
-
-/// Reads a file of at most `bytes_max` bytes.
-fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(std::io::Error::other(format!("it is larger than {bytes_max} bytes")));
-    }
-    Ok(bytes)
 }
 
 impl Overrides {

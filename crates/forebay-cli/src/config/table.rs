@@ -85,10 +85,10 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site"],
+            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site", "rule"],
             Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis", "lease"],
+            Self::Site => &["redis", "lease", "rule", "transform"],
             _ => &[],
         }
     }

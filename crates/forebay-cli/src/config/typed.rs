@@ -1,6 +1,7 @@
 //! Value as typed: raw, with its path and position.
 
 use super::problem::Place;
+use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -25,8 +26,19 @@ pub(crate) enum Raw {
     Fraction(String),
     Truth(bool),
     List(Vec<Typed>),
+    /// Members in the order of their names.
+    Table(Vec<Member>),
     /// Name of any other type in a sentence.
     Other(&'static str),
+}
+
+/// Member of a table, as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Position of the name.
+    pub(crate) place: Place,
+    pub(crate) value: Typed,
 }
 
 impl Raw {
@@ -38,6 +50,7 @@ impl Raw {
             Self::Fraction(_) => "a number with a fraction",
             Self::Truth(_) => "a boolean",
             Self::List(_) => "a list",
+            Self::Table(_) => "a table",
             Self::Other(name) => name,
         }
     }
@@ -65,7 +78,14 @@ impl Typed {
             }
             DeValue::Float(number) => Raw::Fraction(number.to_string()),
             DeValue::Datetime(_) => Raw::Other("a date"),
-            DeValue::Table(_) => Raw::Other("a table"),
+            DeValue::Table(table) => {
+                let member = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                    let text = name.get_ref().clone().into_owned();
+                    let value = Self::from_toml(format!("{path}.{text}"), value, lines);
+                    Member { name: text, place: lines.place(name.span().start), value }
+                };
+                Raw::Table(table.iter().map(member).collect())
+            }
         };
         Self { path, place, raw }
     }

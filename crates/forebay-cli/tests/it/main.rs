@@ -55,6 +55,7 @@ mod probe;
 mod proxies;
 mod purge;
 mod reload;
+mod rules;
 mod serve;
 mod servers;
 mod shared;

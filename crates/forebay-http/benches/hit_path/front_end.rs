@@ -13,6 +13,7 @@ use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
 use forebay_http::{ConnectionInfo, Metrics, Service, Site, SiteSettings, Sites, key};
+use forebay_rules::RuleSet;
 use forebay_semantics::Scheme;
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
@@ -23,6 +24,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::replay::Replay;
+use crate::rules;
 use crate::{Run, measured};
 
 const MEMORY: u64 = 64 << 20;
@@ -50,6 +52,10 @@ struct Filled {
 impl Filled {
     /// Fills the memory tier by a fetch, so that the response is stored in the normal way.
     fn new() -> Result<Self> {
+        Self::with(RuleSet::empty())
+    }
+
+    fn with(rules: RuleSet) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let service = runtime.block_on(async {
             let answer = Answer::ok(vec![b'x'; BODY])
@@ -57,7 +63,7 @@ impl Filled {
                 .field("Cache-Control", "max-age=3600")
                 .field("ETag", "\"33a64df551425fcc\"");
             let origin = Origin::always(answer).await?;
-            let service = service(origin.address())?;
+            let service = service(origin.address(), rules)?;
             ensure!(
                 service.handle(request()?, &connection_info()).await.status() == 200,
                 "the first answer"
@@ -79,16 +85,18 @@ fn connection_info() -> ConnectionInfo {
     PEER.into()
 }
 
-fn service(origin: SocketAddr) -> Result<Arc<Service>> {
+fn service(origin: SocketAddr, rules: RuleSet) -> Result<Arc<Service>> {
     let metrics = Arc::new(Metrics::new());
     let engine = Engine::new(Limits::of(MEMORY), Arc::new(SystemClock), metrics.clone());
-    Ok(Arc::new(Service::new(Sites::new(vec![site(origin)?]), engine, metrics)))
+    Ok(Arc::new(Service::new(Sites::new(vec![site(origin, rules)?]), engine, metrics)))
 }
 
-fn site(origin: SocketAddr) -> Result<Arc<Site>> {
+fn site(origin: SocketAddr, rules: RuleSet) -> Result<Arc<Site>> {
     let authority = origin.to_string().parse()?;
     let fetch_timeout = Duration::from_secs(60);
-    Ok(Site::new(SiteSettings { fetch_timeout, ..SiteSettings::new("default", authority) }))
+    let rule_set = Arc::new(rules);
+    let settings = SiteSettings::new("default", authority);
+    Ok(Site::new(SiteSettings { fetch_timeout, rule_set, ..settings }))
 }
 
 /// Returns the request as hyper passes it on: its target and values are slices of one buffer.
@@ -127,7 +135,7 @@ pub(crate) fn key(times: usize) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let site = {
         let _entered = runtime.enter();
-        site((Ipv4Addr::LOCALHOST, 1).into())?
+        site((Ipv4Addr::LOCALHOST, 1).into(), RuleSet::empty())?
     };
     let wanted = key::primary(&site, Scheme::Http, HOST, TARGET).borrowed().to_key();
     Ok(Box::new(move || {
@@ -146,7 +154,16 @@ pub(crate) fn key(times: usize) -> Result<Run> {
 /// Case: the service answers a parsed request with a stored body of 1 KiB; request and response are
 /// dropped.
 pub(crate) fn answer(times: usize) -> Result<Run> {
-    let Filled { runtime, service } = Filled::new()?;
+    answered(times, Filled::new()?)
+}
+
+/// Case: like [`answer`], in a site with 100 rules.
+pub(crate) fn answer_rules(times: usize) -> Result<Run> {
+    answered(times, Filled::with(rules::reference()?)?)
+}
+
+fn answered(times: usize, filled: Filled) -> Result<Run> {
+    let Filled { runtime, service } = filled;
     let connection_info = connection_info();
     Ok(Box::new(move || {
         let _entered = runtime.enter();

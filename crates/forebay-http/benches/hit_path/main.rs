@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 mod bare;
 mod front_end;
 mod replay;
+mod rules;
 mod stores;
 
 /// Name of a part of the hit path, and its preparation for so many runs.
@@ -27,7 +28,12 @@ const CASES: &[Case] = &[
     ("guard-scan", front_end::guard_scan),
     ("key", front_end::key),
     ("answer", front_end::answer),
+    ("answer-rules", front_end::answer_rules),
     ("connection", front_end::connection),
+    ("rules-0", rules::none),
+    ("rules-4", rules::four),
+    ("rules-100", rules::hundred),
+    ("rules-250", rules::many),
     ("bare-hyper", bare::connection),
 ];
 

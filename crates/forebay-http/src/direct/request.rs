@@ -147,15 +147,18 @@ impl FieldLines for PlainRequest<'_> {
     }
 
     fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.all()
+            .filter(move |(its, _)| its.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.fields;
-        let lines = std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             let line = Line::first_of(rest)?;
             rest = line.after;
-            Some(line)
-        });
-        lines
-            .filter(move |line| line.name.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|line| line.value)
+            Some((line.name, line.value))
+        })
     }
 
     // Inlined, the comparisons of a constant name cost nothing.

@@ -30,11 +30,11 @@ pub(crate) async fn all(
         let parts = partial::key_of(whole.borrowed());
         [Purge::Key(whole), Purge::Key(parts)]
     });
-    let is_by_body = !request.site.settings.opt_ins.methods.is_empty();
-    let bodies = targets.iter().filter(|_| is_by_body).map(|target| {
-        Purge::Tag(tags::of_bodies(&request.site, request.host_origin(), target).into())
-    });
-    purge(engine, keys.chain(bodies).chain(groups_of(request, method, answer))).await
+    let others = targets
+        .iter()
+        .flat_map(|target| tags::of_other_keys(&request.site, request.host_origin(), target))
+        .map(|tag| Purge::Tag(tag.into()));
+    purge(engine, keys.chain(others).chain(groups_of(request, method, answer))).await
 }
 
 /// Invalidates the named groups only. Returns their number.

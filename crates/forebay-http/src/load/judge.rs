@@ -10,6 +10,7 @@ use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
+use forebay_semantics::media_type::{is_contradicted, is_declared_shared};
 use forebay_semantics::partial::{can_combine, combined_fields, received_range};
 use forebay_semantics::storable::{Storable, Unstorable, check_storable, check_storable_part};
 use forebay_semantics::validate;
@@ -54,11 +55,14 @@ impl LoadState {
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
+        let cookies = self.request.take_cookies(&mut answer);
         match self.request.check_storable(&answer) {
             Ok(kept) => {
                 let meta = self.request.meta(&answer, &kept, delay);
-                if !is_failure(answer.status) || self.may_replace(&meta, prior) {
-                    self.set_unshared_fields(kept.withheld.remove_from(&mut answer.headers));
+                if !self.request.is_failure(&answer) || self.may_replace(&meta, prior) {
+                    let mut own = kept.withheld.remove_from(&mut answer.headers);
+                    own.extend(cookies);
+                    self.set_unshared_fields(own);
                     let content = match body.size_hint().exact() {
                         Some(length) => Content::Sized(length, body.into_stream()),
                         None => Content::Stream(body.into_stream()),
@@ -68,6 +72,7 @@ impl LoadState {
             }
             Err(refused) => self.refused(refused),
         }
+        answer.headers.extend(cookies);
         self.pass(answer, body)
     }
 
@@ -89,10 +94,10 @@ impl LoadState {
     fn pass(&self, answer: Answer, mut body: OriginBody) -> Result<Loaded, LoadError> {
         self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
-        let status = answer.status;
+        let (status, is_failure) = (answer.status, self.request.is_failure(&answer));
         let content = Content::Stream(body.into_stream());
         let passed = Passed { head: answer.into_head(), content, remember };
-        if !is_failure(status) {
+        if !is_failure {
             return Ok(Loaded::Pass(passed));
         }
         Ok(Loaded::Failed { passed, error: LoadError::Answered(status.as_u16()) })
@@ -107,12 +112,15 @@ impl LoadState {
             Some(Unstorable::Partial) => {
                 let asked = RequestRef { method: &Method::GET, headers: &self.request.headers };
                 let answered = ResponseRef { status: answer.status, headers: &answer.headers };
-                let rules = &self.request.site.settings.rules;
-                check_storable_part(asked, answered, rules, self.request.clock.wall()).is_ok()
+                let request = &self.request;
+                let rules = request.rules.storing(&request.site, answer, &request.changes);
+                let now = request.clock.wall();
+                rules.is_ok_and(|rules| check_storable_part(asked, answered, &rules, now).is_ok())
             }
             _ => false,
         };
-        if is_failure(answer.status) || shared_by_others { Duration::ZERO } else { PASS_REMEMBER }
+        let is_momentary = self.request.is_failure(answer) || shared_by_others;
+        if is_momentary { Duration::ZERO } else { PASS_REMEMBER }
     }
 
     /// RFC 9111 section 4.3.4: updates the stored response by a 304. `None` if the 304 has another
@@ -247,13 +255,33 @@ impl ClientRequest {
     fn check_storable(&self, answer: &Answer) -> Result<Storable, Unstorable> {
         let asked = RequestRef { method: &Method::GET, headers: &self.headers };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
-        check_storable(asked, answered, &self.site.settings.rules, self.clock.wall())
+        self.check_type(answer)?;
+        let rules = self.rules.storing(&self.site, answer, &self.changes)?;
+        check_storable(asked, answered, &rules, self.clock.wall())
+    }
+
+    /// A page under the path of a static file may be a private one that an attacker made the origin
+    /// send under that path.
+    pub(super) fn check_type(&self, answer: &Answer) -> Result<(), Unstorable> {
+        let path = self.target.path();
+        if is_contradicted(path, &answer.headers) && !is_declared_shared(&answer.headers) {
+            return Err(Unstorable::TypeMismatch);
+        }
+        Ok(())
+    }
+
+    /// Returns true if the response counts as a failure of the origin.
+    pub(super) fn is_failure(&self, answer: &Answer) -> bool {
+        let by_rule = self.rules.is_failure(&self.site, answer.status, &answer.headers);
+        by_rule.unwrap_or_else(|| is_failure(answer.status))
     }
 
     /// Returns the storable form of a response without freshness, which is kept for validation.
     fn storable_without_freshness(&self, answer: &Answer) -> Storable {
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
-        let lifetime = lifetime(answered, &self.site.settings.rules, self.clock.wall());
+        let rules = self.rules.storing(&self.site, answer, &self.changes);
+        let rules = rules.unwrap_or(self.site.settings.rules);
+        let lifetime = lifetime(answered, &rules, self.clock.wall());
         Storable {
             lifetime,
             lifetime_origin: LifetimeOrigin::Origin,
@@ -269,6 +297,10 @@ impl ClientRequest {
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
         meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers));
+        if self.site.settings.rule_set.splits_keys() {
+            let tag = tags::of_key_parts(&self.site, self.host_origin(), self.target.as_str());
+            meta.set_tags(tags::with(meta.tags(), &tag));
+        }
         // The validator is in the stored head.
         let validator = validate::validator(&answer.headers).map(|_| Validator::default());
         meta.set_validator(validator);

@@ -188,8 +188,10 @@ impl PartLoad {
         }
         let asked = RequestRef { method: &Method::GET, headers: &request.headers };
         let answered = ResponseRef { status: answer.status, headers: &headers };
-        let (rules, now) = (&request.site.settings.rules, request.clock.wall());
-        let (kept, _) = check_storable_part(asked, answered, rules, now)?;
+        let described = Answer { status: answer.status, headers: headers.clone() };
+        request.check_type(&described)?;
+        let rules = request.rules.storing(&request.site, &described, &request.changes)?;
+        let (kept, _) = check_storable_part(asked, answered, &rules, request.clock.wall())?;
         headers.remove(CONTENT_RANGE);
         headers.remove(CONTENT_LENGTH);
         let taken = parts.insert(range);

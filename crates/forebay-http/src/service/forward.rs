@@ -44,7 +44,7 @@ impl Forward {
         if trailers::are_accepted(&request.headers) {
             trailers::take(&mut headers);
         }
-        let target = request.target.clone();
+        let target = request.origin_target();
         let interims = request.interims.clone();
         let question = FetchRequest { method: method.clone(), target, headers, body, interims };
         let key = key_of(&request, request.target.as_str());
@@ -55,10 +55,14 @@ impl Forward {
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
+        request.edit_fields(parts.status, &mut parts.headers);
         if unsafe_methods::invalidates(&method, parts.status) {
             let logged = invalidate::all(engine, &request, &method, &parts.headers).await;
             let answered = ResponseRef { status: parts.status, headers: &parts.headers };
-            if let Some(watch) = watch.filter(|_| stands_for_get(target_of(&request), answered)) {
+            // The rules of this request are not those of a GET.
+            let may_store = request.site.settings.rule_set.is_empty()
+                && stands_for_get(target_of(&request), answered);
+            if let Some(watch) = watch.filter(|_| may_store) {
                 let received = Received { response: Response::from_parts(parts, body), delay };
                 let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
                 return store(engine, request, key, received, watched).await;

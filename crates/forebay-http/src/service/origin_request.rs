@@ -24,6 +24,7 @@ use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::request_guard::{Exchange, Interims};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
+use crate::rules::{RequestRules, RuleChanges, Served, Values, finish};
 use crate::service::forward::{Forward, is_last_hop};
 use crate::service::{LoggedRequest, PendingFetch, Routed, Service, secure};
 use crate::site::Site;
@@ -40,6 +41,7 @@ pub(crate) struct OriginRequest<'s> {
     why: Why,
     begun: Duration,
     interims: Interims,
+    rules: RequestRules,
 }
 
 /// Key, demand and load of one request.
@@ -71,6 +73,7 @@ impl<'s> OriginRequest<'s> {
             why,
             begun: service.engine().clock().exact(),
             interims: Interims::default(),
+            rules: routed.rules,
         }
     }
 
@@ -163,7 +166,7 @@ impl<'s> OriginRequest<'s> {
         headers: &HeaderMap,
         pending: &PendingFetch,
     ) -> FetchMode {
-        let shares = self.site.settings.coalesce != Coalesce::Never;
+        let shares = self.rules.coalesce(&self.site) != Coalesce::Never;
         let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
         let fetch_as_requested =
             headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
@@ -206,7 +209,7 @@ impl<'s> OriginRequest<'s> {
     }
 
     fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Lookup<'a> {
-        let coalesce = self.site.settings.coalesce;
+        let coalesce = self.rules.coalesce(&self.site);
         Lookup { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
     }
 
@@ -219,8 +222,9 @@ impl<'s> OriginRequest<'s> {
         self.count(obtained);
         let head = RequestHead { method, headers: load_request.load.headers() };
         let details = load_request.load.details();
-        let response = self.service.deliver_loaded(self.logged(head), obtained, details);
+        let mut response = self.service.deliver_loaded(self.logged(head), obtained, details);
         let is_hit = obtained.source == Source::Hit;
+        self.edit_response(&mut response, head.headers, served(obtained.source));
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
         LabelledResponse { response, cache: cache_label(obtained), why }
     }
@@ -250,7 +254,10 @@ impl<'s> OriginRequest<'s> {
         let headers = request.headers.clone();
         let forward = Forward { request, method, body, why: self.why };
         match forward.send(self.service.engine()).await {
-            Ok(response) => LabelledResponse { response, cache, why: Some(self.why) },
+            Ok(mut response) => {
+                self.edit_response(&mut response, &headers, Served::Other);
+                LabelledResponse { response, cache, why: Some(self.why) }
+            }
             Err(error) => self.failed(&failure_of(error), &headers),
         }
     }
@@ -264,16 +271,49 @@ impl<'s> OriginRequest<'s> {
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let (peer, interims) = (self.peer.clone(), self.interims.clone());
-        Ok(ClientRequest { site, clock, target, authority, headers, peer, interims })
+        let (rules, changes) = (self.rules, RuleChanges::default());
+        Ok(ClientRequest {
+            site,
+            clock,
+            target,
+            authority,
+            headers,
+            peer,
+            interims,
+            rules,
+            changes,
+        })
     }
 
     fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
         let head = RequestHead { method: &self.method, headers };
-        let response = self.service.fail(failure, self.logged(head), Some(self.why));
+        let mut response = self.service.fail(failure, self.logged(head), Some(self.why));
+        self.edit_response(&mut response, headers, Served::Other);
         // A request that its client did not finish is not counted as a miss.
         let (cache, why) =
             if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
         LabelledResponse { response, cache, why }
+    }
+
+    /// Applies the edits of rules to the response to the client.
+    fn edit_response(
+        &self,
+        response: &mut Response<ResponseBody>,
+        headers: &HeaderMap,
+        served: Served,
+    ) {
+        if self.site.settings.rule_set.is_empty() {
+            return;
+        }
+        let values = Values {
+            id: &self.site.settings.id,
+            authority: &self.authority,
+            target: &self.target,
+            headers: Some(headers),
+            peer: Some(&self.peer),
+            response: None,
+        };
+        finish(&self.rules, &self.site, response, &values, served);
     }
 
     fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
@@ -296,6 +336,14 @@ impl<'s> OriginRequest<'s> {
 
 fn failure_of(error: LoadError) -> Failure {
     ClientFault::in_error(&error).map_or_else(|| Failure::Load(error), Failure::from)
+}
+
+/// Returns whether a response comes from storage.
+const fn served(source: Source) -> Served {
+    match source {
+        Source::Hit | Source::Tier(_) | Source::Refreshing | Source::Fallback => Served::Stored,
+        _ => Served::Other,
+    }
 }
 
 const fn cache_label(obtained: &Outcome) -> &'static str {

@@ -26,14 +26,18 @@ pub fn primary(site: &Site, scheme: Scheme, authority: &str, target: &str) -> Ke
 /// if the path does not belong to the site.
 #[must_use]
 pub fn target<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'t, str>> {
+    stripped(site, path_and_query).map(|target| normalise_query(&site.settings, target))
+}
+
+/// Returns the target of a public path without the site's prefix, with its query as it is.
+pub(crate) fn stripped<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'t, str>> {
     let stripped = site.strip_prefix(path_and_query)?;
-    let target = match stripped.as_bytes().first() {
+    Some(match stripped.as_bytes().first() {
         Some(b'/' | b'*') => Cow::Borrowed(stripped),
         // `/shop` and `/shop?x` are the site's root, as `http://shop.example?x` is the root of the
         // host.
         _ => Cow::Owned(format!("/{stripped}")),
-    };
-    Some(normalise_query(&site.settings, target))
+    })
 }
 
 /// Returns the normalised target of a path that the origin named.

@@ -54,6 +54,24 @@ pub(crate) fn of_group(site: &Site, host: HostOrigin<'_>, group: &str) -> String
     format!("group\n{}\n{}\n{group}", site.settings.id, host.of(site))
 }
 
+/// Returns the tags of responses for this target whose keys have more parts than it: a request body,
+/// or results of rules.
+pub(crate) fn of_other_keys<'a>(
+    site: &'a Site,
+    host: HostOrigin<'a>,
+    target: &'a str,
+) -> impl Iterator<Item = String> + 'a {
+    let is_by_body = !site.settings.opt_ins.methods.is_empty();
+    let is_split = site.settings.rule_set.splits_keys();
+    let bodies = is_by_body.then(|| of_bodies(site, host, target));
+    bodies.into_iter().chain(is_split.then(|| of_key_parts(site, host, target)))
+}
+
+/// Returns the tag of all responses for this target whose keys have results of rules.
+pub(crate) fn of_key_parts(site: &Site, host: HostOrigin<'_>, target: &str) -> String {
+    format!("parts\n{}\n{}\n{target}", site.settings.id, host.of(site))
+}
+
 /// Returns the tag of all responses stored by request body for this target.
 pub(crate) fn of_bodies(site: &Site, host: HostOrigin<'_>, target: &str) -> String {
     format!("bodies\n{}\n{}\n{target}", site.settings.id, host.of(site))

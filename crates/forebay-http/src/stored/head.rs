@@ -165,6 +165,10 @@ impl FieldLines for StoredHead<'_> {
         let lines = StoredHead::lines(*self).filter(move |(its, _)| *its == name.as_bytes());
         lines.map(|(_, value)| value)
     }
+
+    fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        StoredHead::lines(*self)
+    }
 }
 
 /// Returns the length of the first line with its line ending.

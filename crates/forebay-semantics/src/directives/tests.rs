@@ -1,5 +1,5 @@
 use super::*;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 fn headers(lines: &[&str]) -> HeaderMap {
     lines.iter().map(|line| (CACHE_CONTROL, HeaderValue::from_str(line).unwrap())).collect()

@@ -52,16 +52,29 @@ pub(crate) fn lifetime_of(
     rules: &Rules,
     received: WallTime,
 ) -> (Lifetime, LifetimeOrigin) {
-    let said = &policy.said;
-    let (fresh, lifetime_origin) = fresh_for(policy, answered, rules, received);
+    let (said, forced) = (&policy.said, &rules.forced);
+    let (fresh, lifetime_origin) = match forced.ttl {
+        Some(ttl) => (ttl, LifetimeOrigin::Cache),
+        None => {
+            let (fresh, lifetime_origin) = fresh_for(policy, answered, rules, received);
+            match forced.min_ttl {
+                Some(least) if !fresh.is_zero() && fresh < least => (least, LifetimeOrigin::Cache),
+                _ => (fresh, lifetime_origin),
+            }
+        }
+    };
+    let fresh = forced.max_ttl.map_or(fresh, |most| fresh.min(most));
     if is_stale_forbidden(said) {
         let lifetime = Lifetime { fresh, stale: Stale::Forbidden, ..Lifetime::default() };
         return (lifetime, lifetime_origin);
     }
     let lifetime = Lifetime {
         fresh,
-        stale_while_revalidate: said.stale_while_revalidate.unwrap_or_default(),
-        stale_if_error: said.stale_if_error.unwrap_or_default(),
+        stale_while_revalidate: forced
+            .stale_while_revalidate
+            .or(said.stale_while_revalidate)
+            .unwrap_or_default(),
+        stale_if_error: forced.stale_if_error.or(said.stale_if_error).unwrap_or_default(),
         stale: Stale::Permitted,
     };
     (lifetime, lifetime_origin)
@@ -97,6 +110,20 @@ const fn is_stale_forbidden(said: &Directives) -> bool {
         || said.no_cache.is_some()
 }
 
+/// Returns the lifetime that the response itself states, without `no-cache`.
+pub(crate) fn stated_lifetime(
+    policy: &Policy,
+    answered: ResponseRef<'_>,
+    received: WallTime,
+) -> Option<Duration> {
+    let said = &policy.said;
+    if said.no_cache.is_some() {
+        return Some(Duration::ZERO);
+    }
+    let expires = || until_expires(answered.headers, received).filter(|_| policy.heeds_expires());
+    said.s_maxage.or(said.max_age).or_else(expires)
+}
+
 /// RFC 9111 section 4.2.1: s-maxage, else max-age, else Expires; else the lifetime of the site,
 /// else the heuristic of Last-Modified.
 fn fresh_for(
@@ -105,15 +132,13 @@ fn fresh_for(
     rules: &Rules,
     received: WallTime,
 ) -> (Duration, LifetimeOrigin) {
-    let said = &policy.said;
-    if said.no_cache.is_some() {
-        return (Duration::ZERO, LifetimeOrigin::Origin);
-    }
-    let expires = || until_expires(answered.headers, received).filter(|_| policy.heeds_expires());
-    if let Some(stated) = said.s_maxage.or(said.max_age).or_else(expires) {
+    if let Some(stated) = stated_lifetime(policy, answered, received) {
         return (stated, LifetimeOrigin::Origin);
     }
-    if !heuristics_apply(answered.status, said) {
+    if let Some(default) = rules.forced.default_ttl {
+        return (default, LifetimeOrigin::Cache);
+    }
+    if !heuristics_apply(answered.status, &policy.said) {
         return (Duration::ZERO, LifetimeOrigin::Origin);
     }
     let chosen = if is_negative(answered.status) && !rules.negative_ttl.is_zero() {

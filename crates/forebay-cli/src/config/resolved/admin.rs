@@ -1,6 +1,7 @@
 //! Checks of the admin listener: a separate address, and a token off the loopback.
 
-use super::{ResolvedListener, read_bounded};
+use super::ResolvedListener;
+use crate::config::bounded_file::read_bounded;
 use crate::config::file::File;
 use crate::config::options;
 use crate::config::provenance::Provenance;

@@ -1,6 +1,7 @@
 //! Resolved configuration of a shared Redis tier: servers, credentials, timeouts.
 
-use super::{default_from, read_bounded};
+use super::default_from;
+use crate::config::bounded_file::read_bounded;
 use crate::config::file::{File, RedisFile, Section};
 use crate::config::options::{self, Field};
 use crate::config::provenance::Provenance;

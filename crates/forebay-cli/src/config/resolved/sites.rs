@@ -1,12 +1,13 @@
 //! Resolved configuration of the sites, and the checks between them.
 
 use super::{ResolvedLease, ResolvedOrigin, ResolvedSite, redis};
-use crate::config::file::{File, RedisFile, Section, SiteFile};
+use crate::config::file::{File, Section, SiteFile};
 use crate::config::host::HostPattern;
 use crate::config::options;
 use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::provenance::Provenance;
+use crate::config::rules;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
@@ -31,7 +32,14 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 Typed { raw: Raw::Text(LONE_SITE.into()), ..origin.clone() },
             );
             site.put(options::SITE_ORIGIN.spec.name, origin);
-            file.sites.push(SiteFile { site, origin: None, redis: None, lease: None });
+            file.sites.push(SiteFile {
+                site,
+                origin: None,
+                redis: None,
+                lease: None,
+                rules: None,
+                transforms: None,
+            });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
@@ -60,9 +68,8 @@ pub(super) fn sites(
         provenance.absent(&file.top, "site", message);
         return None;
     }
-    let base = file.redis.as_ref();
     let sites: Vec<_> =
-        file.sites.iter().map(|typed| site(typed, base, folder, provenance)).collect();
+        file.sites.iter().map(|typed| site(typed, file, folder, provenance)).collect();
     unique_ids(&file.sites, &sites, provenance);
     unique_claims(&file.sites, &sites, provenance);
     sites.into_iter().collect()
@@ -70,21 +77,14 @@ pub(super) fn sites(
 
 fn site(
     typed: &SiteFile,
-    base: Option<&RedisFile>,
+    file: &File,
     folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedSite> {
     let section = &typed.site;
     let id = provenance.read(section, &options::SITE_ID);
-    let hosts = provenance.read(section, &options::SITE_HOSTS);
-    if hosts.as_ref().is_some_and(Vec::is_empty) {
-        provenance.amend("every host");
-    }
-    let prefix = provenance.read(section, &options::SITE_PREFIX);
-    let prefix_name = options::SITE_PREFIX.spec.name;
-    if section.value(prefix_name).is_none() {
-        provenance.derived(section.path_of(prefix_name), "none (every path)");
-    }
+    let hosts = hosts(section, provenance);
+    let prefix = prefix(section, provenance);
     let origin = origin(typed, provenance);
     let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
     let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
@@ -98,6 +98,7 @@ fn site(
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
     let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
     let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
+    let client_reloads_max = client_reloads_max(section, provenance);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
     let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
     let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
@@ -111,7 +112,11 @@ fn site(
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
-    let redis = redis::of_site(typed.redis.as_ref(), base, folder, provenance);
+    let redis = redis::of_site(typed.redis.as_ref(), file.redis.as_ref(), folder, provenance);
+    let lists = [file.rules.as_ref(), typed.rules.as_ref()];
+    let facts = rules::facts(ignore_query.as_deref(), sort_query, ignore_scheme);
+    let transforms = typed.transforms.as_ref();
+    let rules = rules::rules(lists, transforms, facts, folder, provenance.problems);
     Some(ResolvedSite {
         id: id?,
         hosts: hosts?,
@@ -129,6 +134,7 @@ fn site(
         coalesce: coalesce?,
         coalesce_cluster: coalesce_cluster?,
         direct_hits: direct_hits?,
+        client_reloads_max,
         lease: lease?,
         store_set_cookie: store_set_cookie?,
         share_codings: share_codings?,
@@ -142,8 +148,35 @@ fn site(
         forwarded: forwarded?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
+        rules: rules?,
         redis,
     })
+}
+
+fn hosts(section: &Section, provenance: &mut Provenance<'_>) -> Option<Vec<HostPattern>> {
+    let hosts = provenance.read(section, &options::SITE_HOSTS);
+    if hosts.as_ref().is_some_and(Vec::is_empty) {
+        provenance.amend("every host");
+    }
+    hosts
+}
+
+fn prefix(section: &Section, provenance: &mut Provenance<'_>) -> Option<String> {
+    let prefix = provenance.read(section, &options::SITE_PREFIX);
+    let name = options::SITE_PREFIX.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none (every path)");
+    }
+    prefix
+}
+
+fn client_reloads_max(section: &Section, provenance: &mut Provenance<'_>) -> Option<u32> {
+    let most = provenance.read(section, &options::SITE_CLIENT_RELOADS_MAX);
+    let name = options::SITE_CLIENT_RELOADS_MAX.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none (no limit)");
+    }
+    most
 }
 
 fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use forebay_engine::LookupResult;
-use forebay_semantics::demand::demand;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 
@@ -45,8 +44,9 @@ impl OriginRequest<'_> {
         method: &Method,
         body: Bytes,
     ) -> LabelledResponse {
-        let demand = demand(&request.headers, &self.site.settings.demand);
-        let target = key::primary(&self.site, self.peer.scheme, &self.authority, &self.target);
+        let demand = self.rules.demand(&self.site, &request.headers);
+        let mut target = key::primary(&self.site, self.peer.scheme, &self.authority, &self.target);
+        self.rules.add_key_parts(&self.site, &mut target);
         let key = by_body::key(target, method, &request.headers, &body);
         let service = self.service;
         let engine = service.engine();

@@ -13,7 +13,7 @@ use forebay_semantics::range::{RangeStart, range_start};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 
-use super::{LabelledResponse, LoadRequest, OriginRequest, cache_label, failure_of};
+use super::{LabelledResponse, LoadRequest, OriginRequest, cache_label, failure_of, served};
 use crate::load::{LowerTiersOnly, PartLoad};
 use crate::response::deliver::{RequestHead, announced, deliver_part};
 use crate::stored::head::Answer;
@@ -212,8 +212,9 @@ impl OriginRequest<'_> {
     ) -> Option<LabelledResponse> {
         let head = RequestHead { method: &Method::GET, headers: load_request.load.headers() };
         let now = self.service.engine().clock().now();
-        let response = deliver_part(head, obtained, load_request.load.details(), now)?;
+        let mut response = deliver_part(head, obtained, load_request.load.details(), now)?;
         self.count(obtained);
+        self.edit_response(&mut response, head.headers, served(obtained.source));
         let why = Some(obtained.why.unwrap_or(self.why));
         Some(LabelledResponse { response, cache: cache_label(obtained), why })
     }

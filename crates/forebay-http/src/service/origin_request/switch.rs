@@ -10,6 +10,7 @@ use super::{LabelledResponse, OriginRequest, failure_of};
 use crate::load::{ClientRequest, tidy_fields};
 use crate::origin::{FetchRequest, SwitchOutcome, is_idle_close, no_body};
 use crate::response::body::ResponseBody;
+use crate::rules::Served;
 use crate::tunnel::upgrade;
 
 impl OriginRequest<'_> {
@@ -46,8 +47,11 @@ impl OriginRequest<'_> {
         };
         Ok(match switched {
             SwitchOutcome::Declined(response) => {
-                let response = response.map(ResponseBody::origin);
-                self.bypass_response(response, "bypass")
+                let mut response = response.map(ResponseBody::origin);
+                request.edit_fields(response.status(), response.headers_mut());
+                let mut done = self.bypass_response(response, "bypass");
+                self.edit_response(&mut done.response, &request.headers, Served::Other);
+                done
             }
             SwitchOutcome::Switched { headers, protocol, tunnel } => {
                 let open = self.service.metrics().tunnel(&self.site.settings.id);

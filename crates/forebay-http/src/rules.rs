@@ -1,0 +1,301 @@
+//! Rules of a site, applied to a request and to its responses.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `rules.rs` | evaluation; request edits, demand and key parts |
+//! | `values.rs` | values of placeholders |
+//! | `storing.rs` | edits of responses of the origin; options for storing one response |
+//! | `response.rs` | edits of responses to clients |
+
+mod response;
+mod storing;
+mod values;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use forebay_core::{Demand, KeyBuf};
+use forebay_engine::Coalesce;
+use forebay_rules::apply::{self, InvalidTarget};
+use forebay_rules::{Kind, Matched, Outcome, Request, Setting};
+use forebay_semantics::demand::demand;
+use forebay_semantics::{FieldLines, PeerAddress, Scheme};
+use http::header::{CACHE_CONTROL, COOKIE, PRAGMA};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+
+use crate::authority::without_port;
+use crate::client::peer::Peer;
+use crate::site::{Site, key};
+
+pub(crate) use response::{Served, finish};
+pub(crate) use storing::RuleChanges;
+pub(crate) use values::Values;
+
+/// Settings that the path for direct hits cannot apply, because they change the request or the
+/// response of a hit.
+const NOT_DIRECT: &[Kind] = &[
+    Kind::ClientRequest,
+    Kind::Redirect,
+    Kind::Respond,
+    Kind::CacheRequest,
+    Kind::CacheResponse,
+    Kind::BrowserTtl,
+    Kind::ClientResponse,
+    Kind::Host,
+];
+
+/// Rules that match one request, with the results of their edits. Without rules it is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestRules {
+    matched: Matched,
+    /// True if the method is neither GET nor HEAD: rules do not give its response a lifetime.
+    is_unsafe: bool,
+    /// True if a rule changed path or host.
+    is_rewritten: bool,
+    /// True if an edit failed: nothing is stored.
+    edit_failed: bool,
+    /// True if cookies of the client were removed.
+    dropped_cookies: bool,
+}
+
+/// Request as it is routed.
+pub(crate) struct RoutedRequest<'a, H> {
+    pub(crate) method: &'a Method,
+    pub(crate) authority: &'a str,
+    /// Target without the prefix of the site, before any edit.
+    pub(crate) target: &'a str,
+    pub(crate) headers: &'a H,
+    pub(crate) peer: &'a Peer,
+}
+
+impl RequestRules {
+    /// Matches the rules of a site.
+    pub(crate) fn new<H: FieldLines>(site: &Site, request: &RoutedRequest<'_, H>) -> Self {
+        let matched = site.settings.rule_set.evaluate(&Request {
+            method: request.method,
+            scheme: request.peer.scheme,
+            host: without_port(request.authority),
+            target: request.target,
+            headers: request.headers,
+            client: request.peer.client,
+        });
+        let is_read = matches!(*request.method, Method::GET | Method::HEAD);
+        Self { matched, is_unsafe: !is_read, ..Self::default() }
+    }
+
+    /// Returns true if cookies of the client were removed.
+    pub(crate) fn dropped_cookies(&self) -> bool {
+        self.dropped_cookies
+    }
+
+    /// Returns the rules that apply to the request.
+    pub(crate) fn outcome<'s>(&self, site: &'s Site) -> Outcome<'s> {
+        site.settings.rule_set.outcome(&self.matched)
+    }
+
+    /// Returns the target for key and origin.
+    pub(crate) fn target<'t>(
+        &mut self,
+        site: &Site,
+        target: Cow<'t, str>,
+    ) -> Result<Cow<'t, str>, InvalidTarget> {
+        let outcome = self.outcome(site);
+        let before = target.clone();
+        let after = apply::target(&site.facts, &outcome, target)?;
+        self.is_rewritten = apply::is_rewritten(&outcome, &before, &after);
+        Ok(after)
+    }
+
+    /// Returns the host that a rule sets.
+    pub(crate) fn host(&self, site: &Site) -> Option<String> {
+        match self.outcome(site).last(Kind::Host) {
+            Some(Setting::Host(host)) => Some(host.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a rule of the request prevents a direct hit.
+    pub(crate) fn prevents_direct_hit<H: FieldLines>(&self, site: &Site, headers: &H) -> bool {
+        let outcome = self.outcome(site);
+        let filters = || outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]);
+        outcome.bypasses()
+            || outcome.has_any(NOT_DIRECT)
+            || headers.has(&COOKIE) && filters()
+            || site.settings.rule_set.may_apply(&self.matched, NOT_DIRECT)
+    }
+
+    /// Adds the key parts of the rules.
+    pub(crate) fn add_key_parts(&self, site: &Site, key: &mut KeyBuf) {
+        let set = &site.settings.rule_set;
+        if set.is_empty() || !set.splits_keys() {
+            return;
+        }
+        // A name in front keeps the parts apart from those that other lookups add.
+        set.key_parts(&self.matched, self.is_rewritten, |part| {
+            key.part(b"rule").part(part);
+        });
+    }
+
+    /// Returns the demand of the request.
+    pub(crate) fn demand<H: FieldLines>(&self, site: &Site, headers: &H) -> Demand {
+        let settings = &site.settings;
+        if settings.rule_set.is_empty() {
+            return demand(headers, &settings.demand);
+        }
+        let outcome = self.outcome(site);
+        let mut base = settings.demand.clone();
+        if let Some(Setting::SoftTimeout(timeout)) = outcome.last(Kind::SoftTimeout) {
+            base.soft_timeout = Some(*timeout);
+        }
+        if let Some(Setting::EarlyRefreshBeta(beta)) = outcome.last(Kind::EarlyRefreshBeta) {
+            base.beta = *beta;
+        }
+        if let Some(Setting::StaleOnDisconnectMax(most)) = outcome.last(Kind::StaleOnDisconnectMax)
+        {
+            base.stale_if_unreachable = *most;
+        }
+        let asked = if outcome.has_any(&[Kind::CacheRequest]) {
+            let mut seen = directives(headers);
+            for edits in outcome.edits(Kind::CacheRequest) {
+                // A skipped edit leaves the directive of the client, which narrows.
+                let _ = edits.apply(&mut seen, &Values::default());
+            }
+            demand(&seen, &base)
+        } else {
+            demand(headers, &base)
+        };
+        match outcome.last(Kind::ClientCacheControl) {
+            // no-store and only-if-cached are about this client's own response.
+            Some(Setting::ClientCacheControl(false)) => Demand {
+                no_store: asked.no_store,
+                only_if_cached: asked.only_if_cached,
+                max_stale: asked.max_stale,
+                ..base
+            },
+            _ => asked,
+        }
+    }
+
+    /// Returns which requests share a load.
+    pub(crate) fn coalesce(&self, site: &Site) -> Coalesce {
+        let of_site = site.settings.coalesce;
+        if site.settings.rule_set.is_empty() {
+            return of_site;
+        }
+        let outcome = self.outcome(site);
+        if outcome.is_empty() {
+            return of_site;
+        }
+        let shares = match outcome.last(Kind::Coalesce) {
+            Some(Setting::Coalesce(shares)) => *shares,
+            _ => of_site != Coalesce::Never,
+        };
+        let is_clustered = match outcome.last(Kind::CoalesceCluster) {
+            Some(Setting::CoalesceCluster(shares)) => *shares,
+            _ => of_site != Coalesce::Instance,
+        };
+        match (shares, is_clustered) {
+            (false, _) => Coalesce::Never,
+            (true, false) => Coalesce::Instance,
+            (true, true) => Coalesce::Cluster,
+        }
+    }
+
+    /// Returns the header fields for key and origin, or `None` if no rule changes them. Only a
+    /// request that is looked up loses cookies.
+    pub(crate) fn edited<'v>(
+        &mut self,
+        site: &Site,
+        headers: &HeaderMap,
+        values: &Values<'v>,
+        is_looked_up: bool,
+    ) -> Option<HeaderMap> {
+        let outcome = self.outcome(site);
+        let is_edited = outcome.has_any(&[Kind::ClientRequest]);
+        let filters = is_looked_up
+            && headers.contains_key(COOKIE)
+            && outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]);
+        if !is_edited && !filters {
+            return None;
+        }
+        let mut edited = headers.clone();
+        for edits in outcome.edits(Kind::ClientRequest) {
+            self.edit_failed |= edits.apply(&mut edited, values).is_err();
+        }
+        if filters {
+            self.dropped_cookies = apply::filter_cookies(&outcome, &mut edited);
+        }
+        Some(edited)
+    }
+
+    /// Returns the time limit of a load: that of the site, or a shorter one of a rule.
+    pub(crate) fn fetch_timeout(&self, site: &Site) -> Duration {
+        match self.outcome(site).last(Kind::FetchTimeout) {
+            Some(Setting::FetchTimeout(timeout)) => site.settings.fetch_timeout.min(*timeout),
+            _ => site.settings.fetch_timeout,
+        }
+    }
+
+    /// Returns the target for the origin, if it has parameters that only the origin gets.
+    pub(crate) fn origin_target(&self, site: &Site, target: &str) -> Option<PathAndQuery> {
+        if !site.settings.rule_set.uses(Kind::OriginQuery) {
+            return None;
+        }
+        let target = apply::origin_target(&self.outcome(site), target)?;
+        PathAndQuery::try_from(target).ok()
+    }
+
+    /// Applies the edits of requests to the origin. Returns false if one failed.
+    pub(crate) fn edit_origin_request(
+        &self,
+        site: &Site,
+        headers: &mut HeaderMap,
+        values: &Values<'_>,
+    ) -> bool {
+        let outcome = self.outcome(site);
+        let mut applied = true;
+        for edits in outcome.edits(Kind::OriginRequest) {
+            applied &= edits.apply(headers, values).is_ok();
+        }
+        applied
+    }
+}
+
+/// Returns authority and target of the entry of a URL: those of a GET without fields.
+pub(crate) fn purge_target<'t>(
+    site: &Site,
+    scheme: Scheme,
+    authority: Cow<'t, str>,
+    path: &'t str,
+) -> Option<(Cow<'t, str>, Cow<'t, str>)> {
+    if site.settings.rule_set.is_empty() {
+        return Some((authority, key::target(site, path)?));
+    }
+    let target = key::stripped(site, path)?;
+    let matched = site.settings.rule_set.evaluate(&Request {
+        method: &Method::GET,
+        scheme,
+        host: without_port(&authority),
+        target: &target,
+        headers: &HeaderMap::new(),
+        client: PeerAddress::Unix,
+    });
+    let mut rules = RequestRules { matched, ..RequestRules::default() };
+    let target = rules.target(site, target).ok()?;
+    let authority = rules.host(site).map_or(authority, Cow::Owned);
+    Some((authority, target))
+}
+
+/// Returns the cache directives of a request.
+fn directives(headers: &impl FieldLines) -> HeaderMap {
+    let mut seen = HeaderMap::new();
+    for name in [CACHE_CONTROL, PRAGMA] {
+        for line in headers.lines(&name) {
+            if let Ok(line) = http::HeaderValue::from_bytes(line) {
+                seen.append(name.clone(), line);
+            }
+        }
+    }
+    seen
+}

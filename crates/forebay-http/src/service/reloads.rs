@@ -1,0 +1,44 @@
+//! Clients that reload: requests whose directives demand another response than the fresh one.
+
+use forebay_core::{Demand, Why};
+use forebay_engine::{Engine, Entry, Lookup, LookupResult, Miss, Outcome};
+use forebay_semantics::Directives;
+
+use crate::site::Site;
+use crate::stored::head::StoredHead;
+
+/// Returns the fresh entry for a request whose directives demand another one, if it is immutable or
+/// the site limits such requests.
+pub(crate) fn fresh_entry(
+    engine: &Engine,
+    miss: &Miss,
+    lookup: &Lookup<'_>,
+    site: &Site,
+) -> Option<Outcome> {
+    let now = engine.clock().now();
+    let prior = miss.prior().filter(|prior| prior.meta.is_fresh(now))?;
+    let is_limited = || {
+        let most = site.settings.client_reloads_max;
+        most.is_some_and(|most| site.reloads.exceeds(most, now))
+    };
+    let why = match miss.why() {
+        // RFC 8246 section 2: a reload sends max-age=0; only no-cache demands validation.
+        Why::RequestMaxAge if is_immutable(prior) => None,
+        Why::RequestRevalidate | Why::RequestMaxAge | Why::RequestMinFresh if is_limited() => {
+            Some(Why::ReloadLimited)
+        }
+        _ => return None,
+    };
+    let demand =
+        Demand { max_age: None, min_fresh: None, revalidate: false, ..lookup.demand.clone() };
+    let Lookup { key, select, credentials, coalesce, .. } = *lookup;
+    match engine.lookup(&Lookup { key, demand: &demand, select, credentials, coalesce }) {
+        LookupResult::Hit(outcome) => Some(Outcome { why: why.or(outcome.why), ..outcome }),
+        LookupResult::Miss(_) => None,
+    }
+}
+
+fn is_immutable(entry: &Entry) -> bool {
+    let head = entry.head.bytes().and_then(|bytes| StoredHead::parse(bytes));
+    head.is_some_and(|head| Directives::of_response(&head).immutable)
+}

@@ -1,0 +1,44 @@
+//! Rules of a site: which requests they match, and what they set.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`rule`] | a rule as it is written: conditions and settings |
+//! | [`setting`] | settings, with the phase and the effect on caching of each |
+//! | [`edit`] | edits of header fields, and templates with placeholders |
+//! | [`glob`], [`pattern`] | globs, names and regular expressions |
+//! | [`request`] | requests as conditions see them |
+//! | [`reading`] | the two readings of an ambiguous path |
+//! | [`compile`] | compilation into tables and one automaton |
+//! | [`evaluate`] | matching, and the values that apply |
+//! | [`apply`] | effect on targets and cookies |
+//! | [`check`] | warnings about rules that are valid and probably wrong |
+//!
+//! All matching rules apply, in file order; the last value wins, and lists add up.
+//!
+//! Deliberately absent: a clock, I/O, a runtime, the syntax of the configuration file.
+
+pub mod apply;
+mod bits;
+pub mod check;
+pub mod compile;
+mod contain;
+pub mod edit;
+pub mod evaluate;
+pub mod glob;
+pub mod pattern;
+pub mod reading;
+pub mod request;
+pub mod rule;
+pub mod setting;
+#[cfg(test)]
+mod tests;
+pub mod validate;
+
+pub use compile::{CompileError, RuleSet, SiteFacts};
+pub use edit::{EditFailed, Edits, Placeholder, Placeholders, Template, Value};
+pub use evaluate::{Ended, Matched, Outcome};
+pub use glob::{NamePattern, PathGlob, TextGlob};
+pub use pattern::Pattern;
+pub use request::{Request, Target};
+pub use rule::{Condition, Rule};
+pub use setting::{Kind, Setting};

@@ -1,0 +1,370 @@
+//! Settings of a rule, by name and phase.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+
+use crate::edit::{Edits, Template};
+use crate::glob::NamePattern;
+use crate::pattern::Pattern;
+
+/// Effect of a setting on caching; it decides which guarantees apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Narrows caching.
+    Narrows,
+    /// Shapes the fetch or the stored response.
+    Stored,
+    /// Affects the response to this request only.
+    Response,
+}
+
+/// Step of a request at which a setting applies, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Every request.
+    ClientRequest,
+    /// Lookups.
+    CacheRequest,
+    /// Each fetch.
+    OriginRequest,
+    /// Responses of the origin, before storability is judged.
+    OriginResponse,
+    /// Responses from storage.
+    CacheResponse,
+    /// Every response.
+    ClientResponse,
+}
+
+/// Status codes of a condition or setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StatusTest {
+    /// One status.
+    Exact(u16),
+    /// All statuses with this first digit: `5xx`.
+    Class(u16),
+}
+
+impl StatusTest {
+    /// Parses `404` or `5xx`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_suffix("xx") {
+            Some(digit) => digit.parse().ok().filter(|d| (1..=5).contains(d)).map(Self::Class),
+            None => Self::of(text.parse().ok()?),
+        }
+    }
+
+    /// Returns the test for one status from 200 to 599.
+    #[must_use]
+    pub fn of(status: u16) -> Option<Self> {
+        (200..600).contains(&status).then_some(Self::Exact(status))
+    }
+
+    /// Returns true if the test includes the status.
+    #[must_use]
+    pub fn includes(self, status: StatusCode) -> bool {
+        match self {
+            Self::Exact(exact) => exact == status.as_u16(),
+            Self::Class(digit) => digit == status.as_u16() / 100,
+        }
+    }
+}
+
+/// Duration that may depend on the status of the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByStatus {
+    /// One duration, for the statuses that the setting applies to by default.
+    Plain(Duration),
+    /// Durations of named statuses, and of all others.
+    Table {
+        /// Statuses with their durations; the first exact one applies, then the first class.
+        statuses: Vec<(StatusTest, Duration)>,
+        /// Duration of any other status.
+        any: Option<Duration>,
+    },
+}
+
+impl ByStatus {
+    /// Returns the duration for a status. `plain` tells whether a plain duration applies to it.
+    #[must_use]
+    pub fn of(&self, status: StatusCode, plain: impl Fn(StatusCode) -> bool) -> Option<Duration> {
+        match self {
+            Self::Plain(duration) => plain(status).then_some(*duration),
+            Self::Table { statuses, any } => {
+                let find = |is_exact: bool| {
+                    let found = statuses.iter().find(|(test, _)| {
+                        matches!(test, StatusTest::Exact(_)) == is_exact && test.includes(status)
+                    });
+                    found.map(|(_, duration)| *duration)
+                };
+                find(true).or_else(|| find(false)).or(*any)
+            }
+        }
+    }
+
+    /// Returns true if a plain `ttl` applies to the status.
+    #[must_use]
+    pub fn is_ttl_status(status: StatusCode) -> bool {
+        matches!(status.as_u16(), 200 | 301 | 302 | 308)
+    }
+}
+
+/// Directive or field whose effect `unsafe_ignore` removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnsafeWord {
+    /// `private` of the response.
+    Private,
+    /// `no-store` of the response.
+    NoStore,
+    /// `Set-Cookie` of the response.
+    SetCookie,
+    /// `Authorization` of the request.
+    Authorization,
+    /// `Cookie` of the request.
+    Cookie,
+}
+
+impl UnsafeWord {
+    /// Every word.
+    pub const ALL: [Self; 5] =
+        [Self::Private, Self::NoStore, Self::SetCookie, Self::Authorization, Self::Cookie];
+
+    /// Returns the word as it is typed.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::NoStore => "no-store",
+            Self::SetCookie => "set-cookie",
+            Self::Authorization => "authorization",
+            Self::Cookie => "cookie",
+        }
+    }
+}
+
+/// Treatment of `Set-Cookie` in stored responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripSetCookie {
+    /// No client gets it.
+    Always,
+    /// The client that caused the fetch gets it, if none of its own cookies were dropped.
+    Stored,
+}
+
+/// Lifetime in the browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrowserTtl {
+    /// Remaining time after the response was sent.
+    Fresh(Duration),
+    /// The browser does not store the response.
+    NoStore,
+}
+
+/// New path of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Expression that the path must match; absent means every path.
+    pub from: Option<Pattern>,
+    /// New path, with `$1` for the groups of `from`.
+    pub to: Box<str>,
+}
+
+/// Redirect in place of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Expression that the path must match; absent means every path.
+    pub from: Option<Pattern>,
+    /// Target, with `$1` for the groups of `from` and placeholders.
+    pub to: Template,
+    /// Status code.
+    pub status: StatusCode,
+}
+
+/// Response that the cache makes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Respond {
+    /// Status code.
+    pub status: StatusCode,
+    /// Body.
+    pub body: Box<[u8]>,
+    /// `Content-Type`; absent for an empty body.
+    pub content_type: Option<HeaderValue>,
+}
+
+/// Parameter that only the origin gets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OriginParameter {
+    /// Name of the parameter.
+    pub name: Box<str>,
+    /// Value, encoded for a query.
+    pub value: Box<str>,
+    /// True if the value was read from a file, and is an own credential.
+    pub is_secret: bool,
+}
+
+impl std::fmt::Debug for OriginParameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = if self.is_secret { "(secret)" } else { &*self.value };
+        write!(f, "{}={value}", self.name)
+    }
+}
+
+/// Declares the settings with their phase and class.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $kind:ident($type:ty) = $name:literal, $phase:ident, $class:ident;)*) => {
+        /// One setting of a rule.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Setting {
+            $($(#[$doc])* $kind($type),)*
+        }
+
+        /// Name of a setting.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind, in the order of the phases.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Returns the name in the configuration.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),* }
+            }
+
+            /// Returns the phase at which the setting applies.
+            #[must_use]
+            pub const fn phase(self) -> Phase {
+                match self { $(Self::$kind => Phase::$phase),* }
+            }
+
+            /// Returns the effect on caching.
+            #[must_use]
+            pub const fn class(self) -> Class {
+                match self { $(Self::$kind => Class::$class),* }
+            }
+        }
+
+        impl Setting {
+            /// Returns the name of the setting.
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind),* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Parameters that are removed from key and fetch.
+    IgnoreQuery(Vec<NamePattern>) = "ignore_query", ClientRequest, Stored;
+    /// Parameters that are kept; all others are removed.
+    KeepQuery(Vec<NamePattern>) = "keep_query", ClientRequest, Stored;
+    /// Sorts the parameters.
+    SortQuery(bool) = "sort_query", ClientRequest, Stored;
+    /// New path.
+    Rewrite(Rewrite) = "rewrite", ClientRequest, Stored;
+    /// Host in the key and for the origin.
+    Host(Box<str>) = "host", ClientRequest, Stored;
+    /// Edits of the request for key and origin.
+    ClientRequest(Edits) = "client_request", ClientRequest, Stored;
+    /// Ends the request with a redirect.
+    Redirect(Redirect) = "redirect", ClientRequest, Response;
+    /// Ends the request with a fixed response.
+    Respond(Respond) = "respond", ClientRequest, Response;
+    /// No lookup, storing or coalescing.
+    Bypass(bool) = "bypass", CacheRequest, Narrows;
+    /// Cookies that are kept; all others are removed.
+    KeepCookies(Vec<NamePattern>) = "keep_cookies", CacheRequest, Stored;
+    /// Cookies that are removed.
+    DropCookies(Vec<NamePattern>) = "drop_cookies", CacheRequest, Stored;
+    /// Obeys cache directives of the client; `false` ignores them.
+    ClientCacheControl(bool) = "client_cache_control", CacheRequest, Response;
+    /// Coalescing of requests in this instance.
+    Coalesce(bool) = "coalesce", CacheRequest, Response;
+    /// Coalescing of requests among instances.
+    CoalesceCluster(bool) = "coalesce_cluster", CacheRequest, Response;
+    /// Time after which a stale response is served.
+    SoftTimeout(Duration) = "soft_timeout", CacheRequest, Response;
+    /// Eagerness of early refresh.
+    EarlyRefreshBeta(f64) = "early_refresh_beta", CacheRequest, Response;
+    /// Edits that only the lookup sees.
+    CacheRequest(Edits) = "cache_request", CacheRequest, Response;
+    /// Time limit of a fetch.
+    FetchTimeout(Duration) = "fetch_timeout", OriginRequest, Response;
+    /// Edits of the request to the origin.
+    OriginRequest(Edits) = "origin_request", OriginRequest, Stored;
+    /// Parameters that only the origin gets.
+    OriginQuery(Vec<OriginParameter>) = "origin_request.query", OriginRequest, Stored;
+    /// Lifetime, whatever the response states.
+    Ttl(ByStatus) = "ttl", OriginResponse, Stored;
+    /// Lifetime of a response that states none.
+    DefaultTtl(ByStatus) = "default_ttl", OriginResponse, Stored;
+    /// Lifetime of a negative response that states none.
+    NegativeTtl(ByStatus) = "negative_ttl", OriginResponse, Stored;
+    /// Smallest lifetime.
+    MinTtl(Duration) = "min_ttl", OriginResponse, Stored;
+    /// Largest lifetime.
+    MaxTtl(Duration) = "max_ttl", OriginResponse, Narrows;
+    /// Time after expiry in which a stale response is served while it is validated.
+    StaleWhileRevalidate(Duration) = "stale_while_revalidate", OriginResponse, Stored;
+    /// Time after expiry in which a stale response is served in place of an error.
+    StaleIfError(Duration) = "stale_if_error", OriginResponse, Stored;
+    /// Time after expiry in which a stale response is served while the origin is unreachable.
+    StaleOnDisconnectMax(Duration) = "stale_on_disconnect_max", OriginResponse, Stored;
+    /// Statuses that count as failures of the origin.
+    FailureStatus(Vec<StatusTest>) = "failure_status", OriginResponse, Stored;
+    /// Permission to store.
+    Store(bool) = "store", OriginResponse, Narrows;
+    /// Treatment of `Set-Cookie`.
+    StripSetCookie(StripSetCookie) = "strip_set_cookie", OriginResponse, Stored;
+    /// Prohibitions that are ignored.
+    UnsafeIgnore(Vec<UnsafeWord>) = "unsafe_ignore", OriginResponse, Stored;
+    /// Edits of the response before it is stored.
+    OriginResponse(Edits) = "origin_response", OriginResponse, Stored;
+    /// Edits of a response from storage.
+    CacheResponse(Edits) = "cache_response", CacheResponse, Response;
+    /// Lifetime in the browser.
+    BrowserTtl(BrowserTtl) = "browser_ttl", ClientResponse, Response;
+    /// Edits of every response.
+    ClientResponse(Edits) = "client_response", ClientResponse, Response;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_by_status_prefer_the_exact_status() {
+        let secs = Duration::from_secs;
+        let table = ByStatus::Table {
+            statuses: vec![
+                (StatusTest::Class(4), secs(4)),
+                (StatusTest::Exact(404), secs(1)),
+                (StatusTest::Exact(200), secs(2)),
+            ],
+            any: Some(secs(9)),
+        };
+        let of = |table: &ByStatus, status| {
+            table.of(StatusCode::from_u16(status).unwrap(), ByStatus::is_ttl_status)
+        };
+        assert_eq!(
+            [200, 404, 403, 500].map(|s| of(&table, s)),
+            [2, 1, 4, 9].map(|s| Some(secs(s)))
+        );
+        let plain = ByStatus::Plain(secs(5));
+        assert_eq!([200, 302, 404].map(|s| of(&plain, s)), [Some(secs(5)), Some(secs(5)), None]);
+    }
+
+    #[test]
+    fn status_tests_are_codes_or_classes() {
+        assert_eq!(StatusTest::parse("404"), Some(StatusTest::Exact(404)));
+        assert_eq!(StatusTest::parse("5xx"), Some(StatusTest::Class(5)));
+        for text in ["", "xx", "6xx", "0xx", "99", "600", "4x4"] {
+            assert_eq!(StatusTest::parse(text), None, "{text}");
+        }
+    }
+}

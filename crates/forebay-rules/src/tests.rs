@@ -1,0 +1,5 @@
+//! Tests of whole rule sets.
+
+mod naive;
+mod sets;
+mod warned;

@@ -19,17 +19,18 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
     let origin = &config.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
     let authority = origin.address.parse();
+    let authority = authority.with_context(|| format!("origin of site {}", config.id))?;
     Ok(SiteSettings {
         id: config.id.as_str().into(),
         hosts: config.hosts.iter().map(host_pattern).collect(),
         prefix: config.prefix.as_deref().map(Into::into),
         origin: OriginSettings {
-            authority: authority.with_context(|| format!("origin of site {}", config.id))?,
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
             fields_max: origin.fields_max,
             head_max: origin.head_max,
+            ..OriginSettings::new(authority)
         },
         fetch_timeout: config.fetch_timeout,
         rules: Rules {

@@ -103,7 +103,7 @@ impl Failure {
             Self::AccessDenied => "access-denied",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
-            Self::Load(error) | Self::MustRevalidate(error) => error.code(),
+            Self::Load(error) | Self::MustRevalidate(error) => crate::origin::code(error),
             Self::Unreadable => "unreadable-entry",
         }
     }
@@ -141,7 +141,7 @@ impl Failure {
             Self::AccessDenied => "This client may not use this site.",
             Self::Misdirected => "This listener does not serve the requested host.",
             Self::Loop => {
-                "The request passed through this cache too many times: its origin forwards to the cache."
+                "The request came back to this cache: the origin of the site forwards to the cache."
             }
             Self::Load(LoadError::TimedOut(_)) => {
                 "The origin server did not respond within the time limit."

@@ -60,9 +60,12 @@ mod warnings;
 
 pub use edge::peer::{ConnectionInfo, Peer};
 pub use metrics::{DrainCut, Metrics};
+pub use origin::settings::{
+    EndpointAddress, EndpointSettings, EndpointTls, OriginSettings, PhaseTimeouts,
+};
 pub use phase::Phase;
 pub use prefix_purge::PrefixError;
 pub use response_body::ResponseBody;
 pub use service::{ACCESS, Service};
-pub use site::{ClientAccess, HostPattern, OptIns, OriginSettings, Site, SiteSettings, Sites};
+pub use site::{ClientAccess, HostPattern, OptIns, Site, SiteSettings, Sites};
 pub use site_table::Reloaded;

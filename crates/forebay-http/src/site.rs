@@ -1,20 +1,21 @@
 //! Sites: the settings of one origin, and the selection of the site for a request.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
+use forebay_semantics::cdn_loop::LoopMarker;
 use forebay_semantics::groups::GroupLimits;
 use forebay_semantics::storable::Rules;
-use forebay_semantics::{Networks, PeerAddress, Scheme};
+use forebay_semantics::{Networks, PeerAddress};
 use http::uri::Authority;
 use http::{HeaderValue, Method};
 
-use crate::key::normalise_authority;
 use crate::origin::Origin;
+use crate::origin::settings::OriginSettings;
 use crate::warnings::Warnings;
 
 /// Settings of a site; immutable once built.
@@ -125,55 +126,6 @@ pub struct OptIns {
     pub body_max: usize,
 }
 
-/// Settings of an origin server.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OriginSettings {
-    /// Host and port to connect to. A request cannot change it.
-    pub authority: Authority,
-    /// Value of `Host` in requests to the origin; `None` forwards the client's.
-    pub host: Option<HeaderValue>,
-    /// Maximum number of concurrent requests to the origin.
-    pub connections_max: usize,
-    /// Maximum time for which an idle connection to the origin is kept.
-    pub keep_alive: Duration,
-    /// Maximum number of fields in one response head of the origin.
-    pub fields_max: usize,
-    /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
-    pub head_max: usize,
-}
-
-/// Default maximum number of fields of a response head: applications set a few dozen.
-const FIELDS_MAX: usize = 256;
-
-/// Default maximum length of a response head in bytes: [`FIELDS_MAX`] fields of 1 KiB.
-const HEAD_MAX: usize = 256 << 10;
-
-impl OriginSettings {
-    /// Returns default settings for an origin at `authority`.
-    #[must_use]
-    pub const fn new(authority: Authority) -> Self {
-        let keep_alive = Duration::from_secs(60);
-        Self {
-            authority,
-            host: None,
-            connections_max: 1_024,
-            keep_alive,
-            fields_max: FIELDS_MAX,
-            head_max: HEAD_MAX,
-        }
-    }
-
-    /// Returns the authority in the key of a request without a host: the configured `Host` of the
-    /// origin, or its address. `None` if the configured value is not a valid authority.
-    pub(crate) fn own_authority(&self, scheme: Scheme) -> Option<Cow<'_, str>> {
-        let text = match &self.host {
-            Some(host) => host.to_str().ok()?,
-            None => self.authority.as_str(),
-        };
-        normalise_authority(scheme, text)
-    }
-}
-
 /// Pattern of the hosts that a site answers for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
@@ -190,8 +142,16 @@ pub struct Site {
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
     pub(crate) origin: Arc<Origin>,
+    /// Marker of the requests that this process sent for this site.
+    pub(crate) loop_marker: LoopMarker,
     /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
+}
+
+/// Returns the marker of this process and a site.
+fn loop_marker(site: &str) -> LoopMarker {
+    static PROCESS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    LoopMarker::new(PROCESS.hash_one(site))
 }
 
 impl Site {
@@ -199,7 +159,8 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Arc::new(Self { settings, origin, warnings: Warnings::default() })
+        let loop_marker = loop_marker(&settings.id);
+        Arc::new(Self { settings, origin, loop_marker, warnings: Warnings::default() })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
@@ -212,7 +173,9 @@ impl Site {
         if !Origin::shares_pool(&self.settings, &settings) {
             return Self::new(settings);
         }
-        Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
+        let loop_marker = self.loop_marker.clone();
+        let (origin, warnings) = (self.origin.clone(), Warnings::default());
+        Arc::new(Self { settings, origin, loop_marker, warnings })
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.
@@ -394,19 +357,5 @@ pub(crate) mod tests {
             let client: std::net::IpAddr = client.parse().unwrap();
             assert_eq!(access.admits(client.into()), expected, "{allow:?} {deny:?} {client}");
         }
-    }
-
-    #[test]
-    fn a_request_without_a_host_gets_the_origins_authority() {
-        let own = |authority, host: Option<&'static str>| {
-            let authority = Authority::from_static(authority);
-            let host = host.map(HeaderValue::from_static);
-            let origin = OriginSettings { host, ..OriginSettings::new(authority) };
-            origin.own_authority(Scheme::Http).map(Cow::into_owned)
-        };
-        assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
-        assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));
-        assert_eq!(own("127.0.0.1:3000", Some("Shop:81")).as_deref(), Some("shop:81"));
-        assert_eq!(own("127.0.0.1:3000", Some("a b")), None);
     }
 }

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::OpenTunnel;
+use crate::origin::{ConnectionPermits, SwitchedStream};
 
 /// Time after which a tunnel is closed if no byte moved in either direction: longer than the
 /// keep-alive interval of common protocols.
@@ -33,7 +32,7 @@ const BUFFER: usize = 16 << 10;
 /// Origin connection of a tunnel, with one permit of the origin's connections and one of its tunnels,
 /// released when it ends.
 pub struct Tunnel {
-    origin: Upgraded,
+    origin: SwitchedStream,
     permits: TunnelPermits,
     open: Option<OpenTunnel>,
 }
@@ -41,12 +40,12 @@ pub struct Tunnel {
 /// Permits of a tunnel: one of all connections to the origin, and one of its tunnels.
 #[derive(Debug)]
 pub(crate) struct TunnelPermits {
-    pub(crate) _connection: OwnedSemaphorePermit,
+    pub(crate) _connection: ConnectionPermits,
     pub(crate) _tunnel: OwnedSemaphorePermit,
 }
 
 impl Tunnel {
-    pub(crate) const fn new(origin: Upgraded, permits: TunnelPermits) -> Self {
+    pub(crate) const fn new(origin: SwitchedStream, permits: TunnelPermits) -> Self {
         Self { origin, permits, open: None }
     }
 
@@ -64,7 +63,7 @@ impl Tunnel {
     {
         let Self { origin, permits, mut open } = self;
         open.iter_mut().for_each(OpenTunnel::begin);
-        let joined = splice(client, TokioIo::new(origin)).await;
+        let joined = splice(client, origin).await;
         open.iter_mut().for_each(OpenTunnel::end);
         drop((permits, open));
         joined

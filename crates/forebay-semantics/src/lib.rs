@@ -16,6 +16,7 @@
 //! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
 //! | cache groups | 9875 | [`mod@groups`] |
 //! | hop-by-hop fields, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
+//! | request loops | 8586 | [`cdn_loop`] |
 //! | trailers | 9110 section 6.5 | [`trailers`] |
 //! | forwarding fields for the origin | 9110 section 7.6; 7239 | [`forwarding`] |
 //! | client behind trusted proxies | 7239 | [`client_address`], [`networks`] |
@@ -31,6 +32,7 @@
 //! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
 //! everything that depends on stored entries.
 
+pub mod cdn_loop;
 pub mod client_address;
 pub mod date;
 pub mod demand;

@@ -1,6 +1,7 @@
 //! Error responses: their status codes and texts.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::Why;
@@ -13,7 +14,7 @@ use crate::request_guard::{BODY_MAX, FIELDS_MAX, FramingError, HEAD_MAX, Rejecti
 use crate::response_body::ResponseBody;
 
 /// Value of `Retry-After` in a 503, in seconds.
-const RETRY_AFTER_SECS: u32 = 1;
+const RETRY_AFTER_SECS: u64 = 1;
 
 /// Value of `Allow` in a 405 (RFC 9110 section 15.5.6): the supported methods.
 const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
@@ -78,7 +79,9 @@ impl Failure {
             Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::Load(LoadError::Overloaded(_) | LoadError::Tier(..)) => {
+            Self::Load(
+                LoadError::Overloaded(_) | LoadError::Unavailable(_) | LoadError::Tier(..),
+            ) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
@@ -153,6 +156,9 @@ impl Failure {
             Self::Load(LoadError::Overloaded(_)) => {
                 "Too many requests are waiting for the origin server. Try again later."
             }
+            Self::Load(LoadError::Unavailable(_)) => {
+                "The origin server failed or was too slow, and is not asked for a while. Try again later."
+            }
             Self::Load(LoadError::Tier(..)) => {
                 "A cache tier that this site requires has failed. Try again later."
             }
@@ -168,6 +174,31 @@ impl Failure {
             Self::Load(_) => {
                 "The origin server cannot be reached, or its response is not valid HTTP."
             }
+        }
+    }
+
+    /// Returns `true` if there is no response of the origin, so that a fallback may replace the error.
+    fn lacks_origin(&self) -> bool {
+        let error = match self {
+            Self::Load(LoadError::RecentlyFailed(cause)) => cause,
+            Self::Load(error) | Self::MustRevalidate(error) => error,
+            _ => return false,
+        };
+        matches!(
+            error,
+            LoadError::Origin(_)
+                | LoadError::Unreachable(_)
+                | LoadError::TimedOut(_)
+                | LoadError::Overloaded(_)
+                | LoadError::Unavailable(_)
+        )
+    }
+
+    /// Returns the value of `Retry-After` in seconds.
+    fn retry_after(&self) -> u64 {
+        match self {
+            Self::Load(LoadError::Unavailable(left)) => whole_seconds(*left),
+            _ => RETRY_AFTER_SECS,
         }
     }
 
@@ -248,6 +279,26 @@ pub(crate) struct Page<'a> {
     pub(crate) why: Option<Why>,
     /// Includes the cause in the response if `true`.
     pub(crate) expose: bool,
+    /// Response of the site that replaces errors without a response of the origin.
+    pub(crate) fallback: Option<&'a Fallback>,
+}
+
+/// Response to requests for which there is no response of the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// Status code.
+    pub status: StatusCode,
+    /// Body.
+    pub body: Bytes,
+    /// Value of `Content-Type`.
+    pub content_type: HeaderValue,
+    /// Time after which clients may try again; rounded up to whole seconds.
+    pub retry_after: Duration,
+}
+
+/// Rounds up to whole seconds, at least one.
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)).max(1)
 }
 
 /// Id of a request in the log, shown as 16 hexadecimal digits.
@@ -263,6 +314,9 @@ impl fmt::Display for RequestId {
 /// Builds the response to a failed request.
 #[must_use]
 pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
+    if let Some(fallback) = page.fallback.filter(|_| failure.lacks_origin()) {
+        return fall_back(failure, fallback, page.why);
+    }
     let cause = failure.cause().filter(|_| page.expose);
     let json = wants_json(page.request_headers);
     let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };
@@ -275,7 +329,7 @@ pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBod
     let status = CacheStatus::forward(page.why.unwrap_or(Why::Bypass));
     CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
     if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECS));
+        headers.insert(RETRY_AFTER, HeaderValue::from(failure.retry_after()));
     }
     if failure.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static(FORWARDED_METHODS));
@@ -283,6 +337,23 @@ pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBod
     if failure.closes() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response
+}
+
+/// Builds the fallback response of a site.
+fn fall_back(
+    failure: &Failure,
+    fallback: &Fallback,
+    why: Option<Why>,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(fallback.body.clone()));
+    *response.status_mut() = fallback.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, fallback.content_type.clone());
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = CacheStatus::forward(why.unwrap_or(Why::Bypass));
+    CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
+    headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(fallback.retry_after)));
     response
 }
 
@@ -340,7 +411,7 @@ mod tests {
     use super::*;
 
     fn page(request_headers: &HeaderMap, expose: bool) -> Page<'_> {
-        Page { request_headers, request: RequestId(7), why: Some(Why::UriMiss), expose }
+        Page { request_headers, request: RequestId(7), why: Some(Why::UriMiss), expose, fallback: None }
     }
 
     async fn text(response: Response<ResponseBody>) -> String {
@@ -370,12 +441,49 @@ mod tests {
         assert!(body.contains(r#""cause":"the origin failed: a \"quoted\"\u000acause""#), "{body}");
     }
 
+    #[tokio::test]
+    async fn a_fallback_replaces_only_errors_without_a_response_of_the_origin() {
+        let fallback = Fallback {
+            status: StatusCode::OK,
+            body: Bytes::from_static(b"soon"),
+            content_type: HeaderValue::from_static("text/html"),
+            retry_after: Duration::from_millis(1_500),
+        };
+        let (left, recently) = (Duration::from_millis(100), Arc::new(LoadError::Answered(503)));
+        let rows = [
+            (Failure::Load(LoadError::Unavailable(left)), true),
+            (Failure::Load(LoadError::TimedOut(left)), true),
+            (Failure::Load(LoadError::unreachable("x")), true),
+            (Failure::MustRevalidate(LoadError::unreachable("x")), true),
+            (Failure::Load(LoadError::Answered(503)), false),
+            (Failure::Load(LoadError::RecentlyFailed(recently)), false),
+            (Failure::Load(LoadError::NotCached), false),
+            (Failure::NoSite, false),
+        ];
+        let request_headers = HeaderMap::new();
+        for (failure, expected) in rows {
+            let page = Page { fallback: Some(&fallback), ..page(&request_headers, false) };
+            let response = respond(&failure, page);
+            assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+            let is_fallback = response.headers().get(CONTENT_TYPE) == Some(&fallback.content_type);
+            assert_eq!(is_fallback, expected, "{failure}");
+            if expected {
+                assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::OK, &HeaderValue::from(2)));
+                assert_eq!(text(response).await, "soon");
+            }
+        }
+        let failure = Failure::Load(LoadError::Unavailable(Duration::from_millis(2_100)));
+        let response = respond(&failure, page(&request_headers, false));
+        assert_eq!(response.headers()[RETRY_AFTER], "3");
+    }
+
     #[test]
     fn every_failure_has_its_status() {
         let rows = [
             (Failure::Load(LoadError::TimedOut(std::time::Duration::ZERO)), 504),
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
+            (Failure::Load(LoadError::Unavailable(Duration::ZERO)), 503),
             (Failure::Load(LoadError::Tier("redis", TierError::TimedOut)), 503),
             (Failure::Load(LoadError::origin("x")), 502),
             (Failure::Load(LoadError::unreachable("x")), 502),

@@ -59,9 +59,10 @@ mod upgrade;
 mod warnings;
 
 pub use edge::peer::{ConnectionInfo, Peer};
+pub use failure::Fallback;
 pub use metrics::{DrainCut, Metrics};
 pub use origin::settings::{
-    EndpointAddress, EndpointSettings, EndpointTls, OriginSettings, PhaseTimeouts,
+    BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings, PhaseTimeouts,
 };
 pub use phase::Phase;
 pub use prefix_purge::PrefixError;

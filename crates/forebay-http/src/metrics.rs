@@ -2,9 +2,11 @@
 
 mod cluster;
 mod edge;
+mod origins;
 mod process;
 mod tiers;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -23,9 +25,11 @@ use prometheus_client::registry::Registry;
 use crate::edge::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::request_guard::GuardCounters;
+use crate::site::Site;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
+use origins::OriginMetrics;
 pub use process::DrainCut;
 use process::ProcessMetrics;
 use tiers::LowerTierMetrics;
@@ -69,6 +73,7 @@ pub struct Metrics {
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
+    origins: OriginMetrics,
     edge: EdgeMetrics,
     process: ProcessMetrics,
 }
@@ -177,6 +182,7 @@ impl Metrics {
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
+            origins: OriginMetrics::default(),
             edge: EdgeMetrics::default(),
             process: ProcessMetrics::default(),
         };
@@ -326,6 +332,7 @@ impl Metrics {
         );
         self.lower.register(registry);
         self.cluster.register(registry);
+        self.origins.register(registry);
         self.edge.register(registry);
     }
 
@@ -506,8 +513,14 @@ impl Metrics {
 
     /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, engine: &Engine, guard: &GuardCounters) -> String {
+    pub(crate) fn render(
+        &self,
+        engine: &Engine,
+        guard: &GuardCounters,
+        sites: &[Arc<Site>],
+    ) -> String {
         self.refresh(engine, guard);
+        self.origins.refresh(sites);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);

@@ -9,12 +9,14 @@
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
 //! | `pool`, `connection`, `stream` | idle connections; one connection, and the socket below it |
 //! | `accept` | validation of response heads |
+//! | `breaker` | circuit breaker |
 //! | `body`, `progress` | response bodies; time spent waiting for a client's request body |
 //! | `fault`, `idle` | errors; connections that were closed while idle |
 //! | `switch` | protocol switches |
 
 mod accept;
 mod body;
+mod breaker;
 mod connection;
 mod endpoint;
 mod fault;
@@ -32,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_core::CallState;
 use forebay_engine::{Audience, LoadError};
 use http::header::TRANSFER_ENCODING;
 use http::uri::{PathAndQuery, Uri};
@@ -47,6 +50,7 @@ use crate::request_guard::Interims;
 use crate::site::SiteSettings;
 use accept::{HeadLimits, InterimCounter, InvalidHead, forward_interim, validate_head};
 use body::Exchange;
+use breaker::{Decision, SiteBreaker};
 pub(crate) use body::{ConnectionPermits, OriginBody};
 use connection::SendError;
 use endpoint::{Endpoint, Repeatable};
@@ -79,6 +83,7 @@ pub(crate) struct Origin {
     connections: Arc<Semaphore>,
     unshared: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
+    breaker: Option<SiteBreaker>,
     limits: HeadLimits,
     fetch_timeout: Duration,
     body_timeout: Duration,
@@ -108,6 +113,7 @@ impl Origin {
             connections: Arc::new(Semaphore::new(connections_max)),
             unshared: Arc::new(Semaphore::new(unshared_connections_max(connections_max))),
             tunnels: switch::tunnel_semaphore(connections_max),
+            breaker: origin.breaker.as_ref().map(SiteBreaker::new),
             limits: HeadLimits::of(origin),
             fetch_timeout,
             body_timeout: origin.timeouts.body.unwrap_or(fetch_timeout),
@@ -130,6 +136,45 @@ impl Origin {
     /// Returns an error if no connection is free, the origin cannot be reached, the head does not
     /// arrive in time, or the head is invalid.
     pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        request: FetchRequest,
+        company: Audience,
+    ) -> Result<Response<OriginBody>, LoadError> {
+        let Some(breaker) = &self.breaker else {
+            return self.fetch_admitted(request, company).await;
+        };
+        let has_no_body = request.body.is_end_stream();
+        match breaker.admit(has_no_body)? {
+            Decision::Trial(call) if has_no_body && request.method.is_safe() => {
+                drop(call);
+                self.try_in_background(request);
+                Err(breaker.unavailable())
+            }
+            Decision::Call(call) | Decision::Trial(call) => {
+                breaker.run(call, company, self.fetch_admitted(request, company)).await
+            }
+        }
+    }
+
+    /// Sends a request as the trial of a half-open breaker. Nobody waits for the response, because it
+    /// may take as long as those that opened the breaker.
+    fn try_in_background(self: &Arc<Self>, request: FetchRequest) {
+        let origin = self.clone();
+        tokio::spawn(async move {
+            let Some(breaker) = &origin.breaker else { return };
+            if let Ok(Decision::Trial(call)) = breaker.admit(true) {
+                let fetched = origin.fetch_admitted(request, Audience::Shared);
+                let _ = breaker.run(call, Audience::Shared, fetched).await;
+            }
+        });
+    }
+
+    /// Returns the state of the circuit breaker; `None` if there is none.
+    pub(crate) fn breaker_state(&self) -> Option<CallState> {
+        self.breaker.as_ref().map(SiteBreaker::state)
+    }
+
+    async fn fetch_admitted(
         &self,
         request: FetchRequest,
         company: Audience,

@@ -41,7 +41,7 @@ use crate::origin_request::OriginRequest;
 use crate::partial;
 use crate::phase::{CurrentPhase, Phase};
 use crate::prefix_purge::PrefixError;
-use crate::request_guard::{Exchange, TARGET_MAX};
+use crate::request_guard::{Exchange, GuardCounters, TARGET_MAX};
 use crate::response_body::ResponseBody;
 use crate::site::{Site, SiteSettings, Sites};
 use crate::site_table::{Reloaded, SiteTable};
@@ -211,6 +211,12 @@ impl Service {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Returns all metrics as text (Prometheus exposition format).
+    #[must_use]
+    pub fn render_metrics(&self, guard: &GuardCounters) -> String {
+        self.metrics.render(&self.engine, guard, self.site_table.load().all())
     }
 
     /// Returns the current sites in the order of the configuration.
@@ -459,9 +465,10 @@ impl Service {
             );
         }
         let expose = logged.site.settings.expose_errors;
+        let fallback = logged.site.settings.fallback.as_ref();
         failure::respond(
             failure,
-            Page { request_headers: logged.request.headers, request: id, why, expose },
+            Page { request_headers: logged.request.headers, request: id, why, expose, fallback },
         )
     }
 
@@ -489,7 +496,11 @@ impl Service {
             code = failure.code(),
             "client request rejected: {failure}"
         );
-        let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
+        let page = Page { request_headers: &parts.headers, request: id,
+            why: None,
+            expose: false,
+            fallback: None,
+        };
         let response = failure::respond(failure, page);
         let answered = CountedResponse {
             site: "-",

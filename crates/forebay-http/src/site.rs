@@ -14,6 +14,7 @@ use forebay_semantics::{Networks, PeerAddress};
 use http::uri::Authority;
 use http::{HeaderValue, Method};
 
+use crate::failure::Fallback;
 use crate::origin::Origin;
 use crate::origin::settings::OriginSettings;
 use crate::warnings::Warnings;
@@ -63,6 +64,8 @@ pub struct SiteSettings {
     pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
     pub is_forwarded_added: bool,
+    /// Response for requests that would get an error because the origin is unavailable.
+    pub fallback: Option<Fallback>,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
 }
@@ -92,6 +95,7 @@ impl SiteSettings {
             access: ClientAccess::default(),
             hsts: None,
             is_forwarded_added: false,
+            fallback: None,
             opt_ins: OptIns::default(),
         }
     }

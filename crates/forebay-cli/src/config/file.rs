@@ -32,6 +32,8 @@ pub(crate) struct SiteFile {
     pub(crate) origin: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) lease: Option<Section>,
+    pub(crate) breaker: Option<Section>,
+    pub(crate) fallback: Option<Section>,
 }
 
 /// `[tls]` with its certificates.
@@ -310,6 +312,7 @@ impl Walk<'_> {
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
         let (mut origin, mut redis, mut lease) = (None, None, None);
+        let (mut breaker, mut fallback) = (None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -320,15 +323,25 @@ impl Walk<'_> {
                     origin = Some(section);
                 }
                 ("redis", _) => redis = self.redis(&site.path_of("redis"), value),
-                ("lease", _) => {
-                    let says = "must be a table; write [site.lease] above its fields";
-                    let path = site.path_of("lease");
-                    lease = self.section(Table::SiteLease, &path, value, says);
-                }
+                ("lease", _) => lease = self.subtable(Table::SiteLease, &site, value),
+                ("breaker", _) => breaker = self.subtable(Table::SiteBreaker, &site, value),
+                ("fallback", _) => fallback = self.subtable(Table::SiteFallback, &site, value),
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis, lease })
+        Some(SiteFile { site, origin, redis, lease, breaker, fallback })
+    }
+
+    /// Subtable of a site.
+    fn subtable(
+        &mut self,
+        table: Table,
+        site: &Section,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Section> {
+        let name = table.path().rsplit('.').next().unwrap_or_default();
+        let says = format!("must be a table; write {} above its fields", table.header());
+        self.section(table, &site.path_of(name), value, &says)
     }
 
     fn field(

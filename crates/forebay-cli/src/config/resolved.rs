@@ -5,6 +5,7 @@
 mod admin;
 mod disk;
 mod listeners;
+mod origin;
 mod redis;
 mod sites;
 mod tls;
@@ -18,10 +19,9 @@ use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
-use forebay_http::ClientAccess;
+use forebay_http::{BreakerSettings, ClientAccess, Fallback};
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
-use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method};
 use std::io::Read;
 use std::net::SocketAddr;
@@ -29,6 +29,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
+pub(crate) use origin::ResolvedOrigin;
 
 pub(crate) use listeners::ResolvedListener;
 use listeners::Surroundings;
@@ -160,6 +161,10 @@ pub(crate) struct ResolvedSite {
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
     pub(crate) forwarded: bool,
+    /// Circuit breaker of the origin, if it is enabled.
+    pub(crate) breaker: Option<BreakerSettings>,
+    /// Response while the origin is unavailable.
+    pub(crate) fallback: Option<Fallback>,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.
@@ -177,27 +182,6 @@ pub(crate) struct ResolvedLease {
     pub(crate) heartbeat: Duration,
     /// Maximum wait for the fetch of another instance.
     pub(crate) wait_max: Duration,
-}
-
-/// Origin server of one site.
-#[derive(Debug, Clone)]
-pub(crate) struct ResolvedOrigin {
-    /// Scheme; always `http`.
-    pub(crate) scheme: Scheme,
-    /// Host and port as typed.
-    pub(crate) authority: Authority,
-    /// Host and port to connect to; the port is always present.
-    pub(crate) address: String,
-    /// Value of `Host` to send instead of the client's.
-    pub(crate) host: Option<String>,
-    /// Maximum number of connections; at least one.
-    pub(crate) connections_max: usize,
-    /// Time that an idle connection is kept; zero keeps none.
-    pub(crate) keep_alive: Duration,
-    /// Maximum number of fields in the head of one response.
-    pub(crate) fields_max: usize,
-    /// Maximum number of bytes of the head of one response.
-    pub(crate) head_max: usize,
 }
 
 /// Values of the flags of `serve` or their environment variables. Each overrides the file.

@@ -197,6 +197,9 @@ pub enum LoadError {
     /// A limit on concurrent work is reached.
     #[error("too many requests: {0}")]
     Overloaded(&'static str),
+    /// The circuit breaker of the origin is open; the duration is the time until its next trial.
+    #[error("the circuit breaker of the origin is open")]
+    Unavailable(Duration),
     /// A load has failed with this error, and the back-off of the key has not ended.
     #[error("no new attempt during the back-off; last failure: {0}")]
     RecentlyFailed(Arc<Self>),
@@ -223,6 +226,7 @@ impl LoadError {
             Self::TimedOut(_) => "timed-out",
             Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
+            Self::Unavailable(_) => "breaker-open",
             Self::Tier(..) => "tier-failed",
             Self::Panicked(_) => "panicked",
             Self::NotCached => "not-cached",
@@ -246,7 +250,10 @@ impl LoadError {
     #[must_use]
     pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {
-            Self::Unreachable(_) | Self::TimedOut(_) | Self::Overloaded(_) => {
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Overloaded(_)
+            | Self::Unavailable(_) => {
                 OriginFailure::Unreachable(demand.stale_if_unreachable)
             }
             Self::RecentlyFailed(cause) => cause.trouble(demand),
@@ -267,9 +274,11 @@ impl LoadError {
             | Self::TimedOut(_)
             | Self::Answered(_)
             | Self::Panicked(_) => true,
-            Self::Overloaded(_) | Self::RecentlyFailed(_) | Self::Tier(..) | Self::NotCached => {
-                false
-            }
+            Self::Overloaded(_)
+            | Self::Unavailable(_)
+            | Self::RecentlyFailed(_)
+            | Self::Tier(..)
+            | Self::NotCached => false,
         }
     }
 

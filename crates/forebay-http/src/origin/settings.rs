@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::CallRules;
 use forebay_semantics::Scheme;
 use forebay_tls::client::{ServerName, TlsClient};
 use http::HeaderValue;
@@ -36,6 +37,17 @@ pub struct OriginSettings {
     pub timeouts: PhaseTimeouts,
     /// Interval at which the names of endpoints are resolved again.
     pub resolve_every: Duration,
+    /// Circuit breaker; `None` if there is none.
+    pub breaker: Option<BreakerSettings>,
+}
+
+/// Circuit breaker of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Thresholds.
+    pub rules: CallRules,
+    /// Status codes of responses that count as failures.
+    pub failure_statuses: Vec<u16>,
 }
 
 /// Time limits of the phases of an exchange, within the site's `fetch_timeout`.
@@ -107,6 +119,7 @@ impl OriginSettings {
             head_max: HEAD_MAX,
             timeouts: PhaseTimeouts::default(),
             resolve_every: Duration::from_secs(30),
+            breaker: None,
         }
     }
 

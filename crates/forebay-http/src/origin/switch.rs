@@ -50,6 +50,9 @@ impl Origin {
         request: FetchRequest,
         protocols: &HeaderValue,
     ) -> Result<SwitchOutcome, LoadError> {
+        if let Some(breaker) = &self.breaker {
+            drop(breaker.admit(false)?);
+        }
         let tunnel = self.tunnels.clone().try_acquire_owned();
         let tunnel = tunnel.map_err(|_| {
             LoadError::Overloaded(

@@ -64,9 +64,8 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
-    assert_eq!(site.origin.address, "127.0.0.1:3000");
-    assert_eq!(site.origin.authority.as_str(), "127.0.0.1:3000");
-    assert_eq!((site.origin.scheme.as_str(), site.origin.host.as_deref()), ("http", None));
+    assert_eq!(site.origin.url.address().label(), "127.0.0.1:3000");
+    assert_eq!((site.origin.url.is_tls(), site.origin.host.as_deref()), (false, None));
     assert_eq!(site.origin.connections_max, 1024);
     assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
@@ -135,7 +134,7 @@ fn every_option_reaches_the_resolved_configuration() {
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings);
     assert!(site.heuristics_with_cookie);
-    assert_eq!(site.origin.address, "o:80");
+    assert_eq!(site.origin.url.address().label(), "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
@@ -160,7 +159,7 @@ fn flags_override_the_file() {
     assert_eq!(config.disk, Some(disk));
     assert_eq!((config.memory.size, config.memory.in_flight_max), (4 << 20, 1 << 20));
     assert_eq!(
-        (config.sites[0].id.as_str(), config.sites[0].origin.address.as_str()),
+        (config.sites[0].id.as_str(), &*config.sites[0].origin.url.address().label()),
         ("a", "other:1")
     );
     assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
@@ -168,7 +167,7 @@ fn flags_override_the_file() {
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
     let origin = with(table, &overrides).unwrap().sites.remove(0).origin;
-    assert_eq!((origin.address.as_str(), origin.connections_max), ("other:1", 3));
+    assert_eq!((&*origin.url.address().label(), origin.connections_max), ("other:1", 3));
 }
 
 #[test]
@@ -195,7 +194,7 @@ fn a_bad_flag_is_named() {
     let overrides = Overrides {
         listen: Some("8080".into()),
         admin: Some("x".into()),
-        origin: Some("https://o".into()),
+        origin: Some("ftp://o".into()),
         memory: Some("64".into()),
         redis: Some("hidden".into()),
         disk: Some(String::new()),
@@ -209,7 +208,7 @@ fn a_bad_flag_is_named() {
     assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));
     assert!(lines.iter().any(|line| line.starts_with("--listen: \"8080\" is not an address")));
     assert!(lines.iter().any(|line| line.starts_with("--admin: \"x\" is not an address")));
-    assert!(lines.iter().any(|line| line.starts_with("--origin: \"https://o\" uses TLS")));
+    assert!(lines.iter().any(|line| line.starts_with("--origin: \"ftp://o\" must begin with")));
     let two = format!("{SITE}[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://o\"\n");
     let overrides = flag(|o, v| o.origin = Some(v), "http://other");
     assert_eq!(

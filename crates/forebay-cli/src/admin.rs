@@ -22,13 +22,14 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
 
+use crate::admin_token::Token;
 use crate::listener::ListeningSocket;
+use crate::listener::socket::listen;
+use crate::probe;
 use crate::reload::Reload;
-use crate::shared::SharedTier;
 use crate::small_server::{self, Answer, ServerLimits, text};
-use crate::socket::listen;
-use crate::{disk, probe, shared};
-pub(crate) use guard::Token;
+use crate::tiers::shared::SharedTier;
+use crate::tiers::{disk, shared};
 use guard::{Guard, Refusal};
 
 /// Bounds of the admin listener: operators, dashboards and scrapers.

@@ -1,4 +1,10 @@
 //! Sockets of listeners, and the streams that they accept.
+//!
+//! This folder also has sockets, TLS servers and the threads that serve connections. It uses `config`.
+
+pub(crate) mod socket;
+pub(crate) mod tls;
+pub(crate) mod workers;
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +15,7 @@ use forebay_http::edge::accept::AcceptRules;
 use forebay_semantics::PeerAddress;
 
 use crate::config::ListenAddress;
-use crate::socket::{listen, listen_unix};
+use crate::listener::socket::{listen, listen_unix};
 
 /// Listening socket with the rules for its connections.
 pub(crate) struct Listener {

@@ -4,29 +4,27 @@
 //! |---|---|
 //! | `args` | command line arguments |
 //! | `serve` | `forebay serve`: resolve the configuration, listen, report ready, drain |
-//! | `reload` | configuration reload while the cache runs |
-//! | `workers` | threads that serve connections |
+//! | `reload`, `admin_token` | configuration reload while the cache runs |
+//! | `listener` | listening sockets, TLS, threads that serve connections |
 //! | `admin` | admin listener: health, metrics, purges, dashboard |
 //! | `config` | configuration file: parsing, defaults, validation |
 //! | `settings` | conversion of the resolved configuration to settings of the HTTP and Redis crates |
-//! | `disk` | disk tier: opening, health, metrics |
-//! | `shared` | shared Redis tiers: connecting, health, metrics |
-//! | `cluster` | leases and the invalidation bus over all shared tiers |
+//! | `tiers` | disk and Redis tiers: opening, health, metrics; leases and the invalidation bus |
 //! | `origin` | sample origin |
 //! | `probe` | probe listener: readiness without a token |
 //! | `probe_command` | `forebay probe`: readiness as an exit code |
 //! | `purge` | `forebay purge`: sends a purge to a running cache |
 //! | `log` | log output |
-//! | `output` | lines on stdout and stderr, and the text of an error |
+//! | `output` | lines on stdout and stderr, the text of an error, exit codes |
 //! | `small_server` | HTTP servers for operators |
-//! | `socket` | listening sockets |
 //! | `stop` | signals and the limit on open files |
+//!
+//! `cargo xtask tidy` checks that no cycle crosses these folders.
 
 mod admin;
+mod admin_token;
 mod args;
-mod cluster;
 mod config;
-mod disk;
 mod listener;
 mod log;
 mod origin;
@@ -37,12 +35,9 @@ mod purge;
 mod reload;
 mod serve;
 mod settings;
-mod shared;
 mod small_server;
-mod socket;
 mod stop;
-mod tls;
-mod workers;
+mod tiers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -50,13 +45,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
-use output::{describe, print_error};
-
-/// Exit code for a failure with a message.
-const FAILED: u8 = 1;
-
-/// Exit code for wrong usage; clap exits with it too.
-const USAGE: u8 = 2;
+use output::{FAILED, describe, print_error};
 
 fn main() -> ExitCode {
     let code = match Args::parse_from(arguments(std::env::args_os())).command {

@@ -20,7 +20,7 @@ mod counts;
 mod etag;
 mod parameters;
 
-use crate::socket::listen;
+use crate::listener::socket::listen;
 use counts::Counts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;

@@ -1,7 +1,13 @@
-//! Lines on stdout and stderr, and the text of an error.
+//! Lines on stdout and stderr, the text of an error, and exit codes.
 
 use std::fmt;
 use std::io::Write;
+
+/// Exit code for a failure with a message.
+pub(crate) const FAILED: u8 = 1;
+
+/// Exit code for wrong usage; clap exits with it too.
+pub(crate) const USAGE: u8 = 2;
 
 /// Prints a line to stdout. A closed pipe, as behind `| head -1`, is not an error.
 pub(crate) fn print_line(line: fmt::Arguments<'_>) {

@@ -9,8 +9,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use crate::FAILED;
-use crate::output::{print_error, print_line};
+use crate::output::{FAILED, print_error, print_line};
 
 /// Maximum time for the whole exchange: below the timeout of container health checks.
 const TIMEOUT: Duration = Duration::from_secs(2);

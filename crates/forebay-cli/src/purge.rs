@@ -12,9 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::USAGE;
 use crate::args::{PurgeArgs, PurgeWhat};
-use crate::output::{print_error, print_line};
+use crate::output::{USAGE, print_error, print_line};
 
 /// Maximum time for the whole exchange with the cache.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,12 +42,13 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
         })?
         .map_err(|error| {
             anyhow::anyhow!(
-                "no cache answers at {} ({}); start one, or name its admin listener with --admin",
+                "no cache answers at {} ({}); start it, or give the URL of its admin listener with \
+                 --admin",
                 args.admin,
                 error.root_cause()
             )
         })?;
-    report(status, &body)
+    report(status, &body, &args.admin)
 }
 
 fn request(args: &PurgeArgs) -> anyhow::Result<Request<Full<Bytes>>> {
@@ -90,17 +90,52 @@ async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Valu
     Ok((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
-fn report(status: StatusCode, body: &Value) -> anyhow::Result<u8> {
+/// Prints the result of the purge. Only some of the failures leave the cache unchanged.
+fn report(status: StatusCode, body: &Value, admin: &str) -> anyhow::Result<u8> {
     let id = body["id"].as_str().unwrap_or("-");
-    if status != StatusCode::OK {
-        let sentence = body["error"].as_str().unwrap_or("no reason was given");
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            bail!("purge {id}: {sentence}");
+    let sentence = body["error"].as_str().unwrap_or("The response gives no reason.");
+    match status {
+        StatusCode::OK => {}
+        StatusCode::SERVICE_UNAVAILABLE => {
+            bail!("purge {id} is complete on one instance only, that of {admin}. {sentence}")
         }
-        bail!("the cache refused the purge with {status}: {sentence}");
+        StatusCode::INTERNAL_SERVER_ERROR => {
+            bail!("the purge is carried out, but may be undone by a restart. {sentence}")
+        }
+        _ if status.is_client_error() => bail!("nothing was purged ({status}). {sentence}"),
+        _ => bail!("{admin} answered the purge with {status}. {sentence}"),
     }
     let instances = &body["instances"];
     let found = if body["purged"] == 0 { "no stored entry matched" } else { "done" };
     print_line(format_args!("purge {id}: {found} (instances: {instances})"));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADMIN: &str = "http://127.0.0.1:8081";
+
+    fn failure(status: StatusCode, body: &Value) -> String {
+        report(status, body, ADMIN).expect_err("no success").to_string()
+    }
+
+    #[test]
+    fn a_failed_purge_says_what_was_carried_out() {
+        let body = json!({ "id": "7", "error": "Reason." });
+        let rows = [
+            (StatusCode::SERVICE_UNAVAILABLE, "purge 7 is complete on one instance only"),
+            (StatusCode::INTERNAL_SERVER_ERROR, "the purge is carried out, but may be undone by a"),
+            (StatusCode::FORBIDDEN, "nothing was purged (403 Forbidden)"),
+            (StatusCode::BAD_GATEWAY, "http://127.0.0.1:8081 answered the purge with 502"),
+        ];
+        for (status, begin) in rows {
+            let text = failure(status, &body);
+            assert!(text.starts_with(begin) && text.ends_with(" Reason."), "{text}");
+        }
+        let text = failure(StatusCode::BAD_REQUEST, &Value::Null);
+        assert!(text.ends_with("The response gives no reason."), "{text}");
+        assert_eq!(report(StatusCode::OK, &body, ADMIN).ok(), Some(0));
+    }
 }

@@ -14,7 +14,7 @@ use forebay_tls::store::CertificateStore;
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
 
-use crate::admin::Token;
+use crate::admin_token::Token;
 use crate::config::AccessLog;
 use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::log::Log;

@@ -5,7 +5,7 @@ use forebay_core::Demand;
 use forebay_engine::Coalesce;
 use forebay_http::{EndpointSettings, HostPattern, OptIns, OriginSettings, SiteSettings};
 use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
-use forebay_semantics::storable::Rules;
+use forebay_semantics::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
@@ -41,7 +41,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             head_max: origin.head_max,
             timeouts: origin.timeouts,
             resolve_every: origin.resolve_every,
-            breaker: config.breaker.clone(),
+            breaker: origin.breaker.clone(),
         },
         fetch_timeout: config.fetch_timeout,
         rules: Rules {
@@ -77,7 +77,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             methods: config.cache_methods.clone(),
             body_max: config.cache_body_max,
         },
-        fallback: config.fallback.clone(),
+        fallback: origin.fallback.clone(),
         tier_errors: config.tier_errors,
     })
 }

@@ -7,26 +7,30 @@ use crate::time::Timestamp;
 /// Thresholds of a circuit breaker, which stops calls to a failing dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerRules {
-    /// Consecutive failures that open the breaker, and the minimum number of calls in a window
-    /// before `failed_percent` applies.
+    /// Number of consecutive failed calls that open the breaker. Also the minimum number of calls
+    /// in a window before `failed_percent` applies.
     pub calls_min: u32,
-    /// Percentage of failed calls in one window that opens the breaker.
+    /// Percentage of failed calls in one window that opens the breaker, once the window has
+    /// `calls_min` calls.
     pub failed_percent: u32,
     /// Length of the window in which calls are counted.
     pub window: Duration,
-    /// Pause before the next trial call. A random part of up to one half is subtracted, so that
-    /// instances whose breakers opened together do not try at the same moment.
+    /// Pause between the opening of the breaker and the next trial call. A random part of up to one
+    /// half is subtracted, so that instances whose breakers opened together do not try at the same
+    /// moment.
     pub open_for: Duration,
 }
 
 /// Decision of a circuit breaker about one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// The call may proceed.
+    /// The call may be made: the breaker is closed.
     Admitted,
-    /// The call may proceed as the only trial call of a half-open breaker.
+    /// The call may be made as the trial call of a half-open breaker: its result closes or opens
+    /// the breaker.
     Trial,
-    /// The call must not be made.
+    /// The call must not be made: the breaker is open, or half-open with another trial call in
+    /// progress.
     Refused,
 }
 
@@ -82,7 +86,8 @@ impl Breaker {
         }
     }
 
-    /// Decides whether a call to the dependency may be made at `now`.
+    /// Decides whether a call to the dependency may be made at `now`. An open breaker becomes
+    /// half-open here when its pause is over.
     pub fn admit(&mut self, now: Timestamp) -> Admission {
         match self.state {
             State::Closed(_) => Admission::Admitted,
@@ -94,7 +99,8 @@ impl Breaker {
         }
     }
 
-    /// Records that a call to the dependency succeeded.
+    /// Records that an admitted call to the dependency succeeded. A successful trial call closes
+    /// the breaker.
     pub fn worked(&mut self, now: Timestamp) {
         self.in_a_row = 0;
         match &mut self.state {
@@ -105,8 +111,9 @@ impl Breaker {
         }
     }
 
-    /// Records that a call to the dependency failed. `chance`, a random number in (0, 1], shortens
-    /// the pause before the next trial by up to one half.
+    /// Records that an admitted call to the dependency failed, which may open the breaker.
+    /// `chance`, a random number in (0, 1], shortens the pause before the next trial call by up to
+    /// one half.
     pub fn failed(&mut self, now: Timestamp, chance: f64) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         match &mut self.state {

@@ -34,8 +34,8 @@ const STEPS_MAX: usize = 32;
 /// gap that it replaces.
 const GAPS_MAX: usize = 8;
 
-/// Handling of unverified entries (those that a missed purge may have invalidated) while the bus is
-/// disconnected.
+/// Handling of unverified entries, which a purge by another instance may have invalidated while the
+/// bus was disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenBlind {
     /// An unverified entry is not served before it is revalidated.
@@ -63,8 +63,8 @@ impl WhenBlind {
     }
 }
 
-/// Record of the entries that are unverified, because a purge by another instance may have been
-/// missed.
+/// Record of the entries that are unverified: a purge by another instance may have invalidated
+/// them, and this instance may have missed it.
 #[derive(Clone, Debug)]
 pub struct BusTrust {
     when_blind: WhenBlind,
@@ -92,20 +92,22 @@ struct Mark {
 }
 
 impl BusTrust {
-    /// Returns a record in which every entry is trusted.
+    /// Creates a record in which every entry is trusted. `when_blind` says how unverified entries
+    /// are handled.
     #[must_use]
     pub const fn new(when_blind: WhenBlind) -> Self {
         Self { when_blind, gaps: VecDeque::new(), blind: None }
     }
 
-    /// Returns true while the bus, which carries purges between instances, is disconnected.
+    /// Returns true while the bus is disconnected, so that purges by other instances are not
+    /// received.
     #[must_use]
     pub const fn is_blind(&self) -> bool {
         self.blind.is_some()
     }
 
-    /// Records that messages of the bus may have been missed: entries loaded before this position
-    /// are unverified.
+    /// Records that messages of the bus may have been missed: entries whose load was sent before
+    /// `position` of the purge log are unverified.
     pub fn gap(&mut self, position: Position, now: Timestamp) {
         let began = self.blind.as_ref().map_or(now, |blind| blind.since);
         let mut due = began.plus(self.when_blind.patience());
@@ -120,9 +122,10 @@ impl BusTrust {
         self.gaps.push_back(Mark { position, at: now, due });
     }
 
-    /// Records that the bus is disconnected from now on. `position` is a position taken now: entries
-    /// whose load was sent before it are unverified, and not served without revalidation
-    /// ([`Strict`](WhenBlind::Strict): at once; [`Available`](WhenBlind::Available): after 30 seconds).
+    /// Records that the bus is disconnected from now on. `position` is the purge log's position
+    /// now: entries whose load was sent before it are unverified. They are not served without
+    /// revalidation: at once with [`Strict`](WhenBlind::Strict), after 30 seconds with
+    /// [`Available`](WhenBlind::Available).
     pub fn lost(&mut self, position: Position, now: Timestamp) {
         if self.blind.is_none() {
             let due = now.plus(self.when_blind.patience());
@@ -131,21 +134,22 @@ impl BusTrust {
         }
     }
 
-    /// Records that the bus is connected again, without missed messages other than recorded gaps.
+    /// Records that the bus is connected again, and that no messages were missed except in gaps
+    /// that were recorded.
     pub fn heard(&mut self) {
         self.blind = None;
     }
 
-    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and an eighth
-    /// of the trust time has passed since the last step.
+    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and an
+    /// eighth of the time for which unverified entries are trusted has passed since the last step.
     #[must_use]
     pub fn wants_step(&self, now: Timestamp) -> bool {
         let step = self.when_blind.trust() / STEPS;
         self.blind.as_ref().is_some_and(|blind| now.since(blind.stepped) >= step)
     }
 
-    /// Takes a new position during a disconnection, which limits the trust in entries loaded before
-    /// it.
+    /// Records a newer position of the purge log while the bus is disconnected, so that entries
+    /// loaded since the disconnection become unverified, too.
     pub fn step(&mut self, position: Position, now: Timestamp) {
         let trust = self.when_blind.trust();
         let Some(blind) = &mut self.blind else { return };
@@ -157,28 +161,31 @@ impl BusTrust {
         blind.stepped = now;
     }
 
-    /// Returns true if an entry loaded at this position is unverified at `now` and must not be served.
+    /// Returns true if an entry whose load was sent at position `departed` of the purge log is
+    /// unverified and must not be served at `now` without revalidation.
     #[must_use]
     pub fn reaches(&self, departed: Position, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.position)
     }
 
-    /// Returns true if an entry loaded at this position is unverified; it may still be in its grace
-    /// period.
+    /// Returns true if an entry whose load was sent at position `departed` of the purge log is
+    /// unverified. It may still be served during its grace period of 30 seconds.
     #[must_use]
     pub fn doubts(&self, departed: Position) -> bool {
         self.marks().any(|mark| departed < mark.position)
     }
 
-    /// Returns true if an entry whose load was sent at `departed` is unverified: a later purge may
-    /// have been missed. It may still be in its grace period.
+    /// Returns true if an entry whose load was sent at the time `departed` is unverified. It may
+    /// still be served during its grace period of 30 seconds. For entries of an earlier process,
+    /// whose positions in the purge log are not valid in this one.
     #[must_use]
     pub fn doubts_time(&self, departed: Timestamp) -> bool {
         self.marks().any(|mark| departed < mark.at)
     }
 
-    /// Returns true if an entry whose load was sent at `departed` is unverified at `now` and must not be served. For
-    /// entries from an earlier process, whose positions are not valid in this one.
+    /// Returns true if an entry whose load was sent at the time `departed` is unverified and must
+    /// not be served at `now` without revalidation. For entries of an earlier process, whose
+    /// positions in the purge log are not valid in this one.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.at)

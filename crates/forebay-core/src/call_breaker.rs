@@ -206,9 +206,11 @@ impl CallBreaker {
 
     fn open_if_needed(&mut self, now: Timestamp) {
         let sum = self.counts.sum(now);
-        let reaches =
-            |part: u32, percent: u32| u64::from(part) * 100 >= u64::from(sum.calls) * u64::from(percent);
-        let too_slow = !self.rules.slow_call.is_zero() && reaches(sum.slow, self.rules.slow_percent);
+        let reaches = |part: u32, percent: u32| {
+            u64::from(part) * 100 >= u64::from(sum.calls) * u64::from(percent)
+        };
+        let too_slow =
+            !self.rules.slow_call.is_zero() && reaches(sum.slow, self.rules.slow_percent);
         if sum.calls >= self.rules.calls_min
             && (reaches(sum.failed, self.rules.failed_percent) || too_slow)
         {

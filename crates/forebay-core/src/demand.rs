@@ -12,28 +12,31 @@ pub struct Demand {
     pub max_age: Option<Duration>,
     /// Minimum remaining freshness lifetime of the entry that the caller accepts.
     pub min_fresh: Option<Duration>,
-    /// Maximum staleness of the entry that the caller accepts, unless the entry forbids stale
-    /// answers; `None` accepts no stale entry.
+    /// Maximum time since its expiry for which the caller accepts an entry, unless the entry
+    /// forbids stale answers; `None` accepts no expired entry, except in the entry's own stale
+    /// windows.
     pub max_stale: Option<Duration>,
     /// Requires an answer that was loaded or validated after this demand was made.
     pub revalidate: bool,
-    /// Forbids loads: a miss is an error.
+    /// Forbids loads: a request that no stored entry answers fails.
     pub only_if_cached: bool,
     /// Forbids storing the result of a load for this demand.
     pub no_store: bool,
     /// Eagerness of early refresh (XFetch): 0 disables it, 1 is the published optimum, larger values
     /// refresh earlier.
     pub beta: f64,
-    /// Time after which a stale answer is served while the load continues. `None`: the caller waits
-    /// for the load. It has an effect only if a stale answer may be served.
+    /// Time after which the caller gets a stale entry while its load continues, if a stale entry
+    /// may be served. `None`: the caller waits for the load.
     pub soft_timeout: Option<Duration>,
-    /// Maximum staleness while the origin is unreachable, unless the entry forbids stale answers.
-    /// The entry's own stale-if-error window applies if it is longer.
+    /// Maximum time since its expiry for which the caller accepts an entry while the origin is
+    /// unreachable, unless the entry forbids stale answers. The entry's own stale-if-error window
+    /// applies if it is longer.
     pub stale_if_unreachable: Duration,
 }
 
 impl Demand {
-    /// Returns true if every fresh entry that is not about to expire satisfies this demand.
+    /// Returns true if every fresh entry satisfies this demand, unless the entry is in the last
+    /// tenth of its lifetime, where early refresh may apply.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {

@@ -83,7 +83,8 @@ impl Meta {
         self.load_cost.duration()
     }
 
-    /// Sets the average duration of the entry's loads.
+    /// Sets the average duration of the entry's loads, rounded to the microsecond and at most about
+    /// an hour.
     pub fn set_load_cost(&mut self, cost: Duration) {
         self.load_cost = Cost::of(cost);
     }
@@ -143,8 +144,8 @@ impl Meta {
         }
     }
 
-    /// Returns the age of the entry at `now`: the time since it was generated or last validated by
-    /// its origin.
+    /// Returns the age of the entry at `now`: the time since its origin generated it or confirmed
+    /// it as unchanged.
     #[inline]
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Duration {
@@ -230,8 +231,9 @@ impl Lifetime {
     }
 }
 
-/// Permission to serve an entry stale (RFC 9111 section 4.2.4). The stale windows of the entry, or
-/// the caller, say for how long.
+/// Permission of the origin to serve an entry after its freshness lifetime (RFC 9111 section
+/// 4.2.4). For how long it is served, the stale windows of the entry or the demand of the caller
+/// say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Stale {
     /// Stale responses are permitted within a window of the entry or of the caller.

@@ -48,8 +48,8 @@ use crate::key::KeyRef;
 use crate::tags::{Position, TagSet};
 use crate::time::Timestamp;
 
-/// Version of the format of serialized entries (frames) that is written, and the only one that is
-/// read.
+/// Format version of the serialized entries (frames) that this version of forebay writes, and the
+/// only one that it reads.
 pub const VERSION: u8 = 2;
 
 /// Maximum number of tags in a serialized entry: far more than fit into one response head, and few
@@ -93,7 +93,7 @@ pub struct Arrival {
     /// Time that the serialized entry spent in the tier, in whole milliseconds; it is added to the
     /// age of the entry.
     pub resided: Duration,
-    /// Purge position of the decoded entry: every later purge applies to it.
+    /// Position of the purge log that the decoded entry gets: every later purge applies to it.
     pub position: Position,
 }
 

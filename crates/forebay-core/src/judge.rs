@@ -21,7 +21,7 @@ pub trait Dice {
 /// Decision of [`judge`] about the use of an entry for one demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Serve the entry.
+    /// Serve the entry; no load is needed.
     Serve,
     /// Serve the entry, and let one load refresh it in the background, for this reason.
     ServeThenRefresh(Why),

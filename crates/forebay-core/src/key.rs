@@ -19,7 +19,8 @@ const INLINE: usize = 192;
 /// owned key 24 bytes long.
 const SHORT_MAX: usize = 22;
 
-/// Owned key of an entry, cheap to clone.
+/// Owned key of an entry: length-prefixed parts, of which the first is the namespace. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Key(Owned);
 
@@ -41,7 +42,7 @@ impl Key {
         }
     }
 
-    /// Returns this key, borrowed.
+    /// Returns a borrowed form of the key.
     #[inline]
     #[must_use]
     pub fn borrowed(&self) -> KeyRef<'_> {
@@ -58,7 +59,8 @@ impl Key {
         self.borrowed().0.len()
     }
 
-    /// Returns the number of bytes that the key occupies on the heap.
+    /// Returns the number of bytes that the key occupies on the heap; 0 for a short key, which is
+    /// stored inline.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
@@ -95,7 +97,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Borrowed key of an entry, sufficient for lookups.
+/// Borrowed key of an entry: length-prefixed parts, of which the first is the namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyRef<'a>(&'a [u8]);
 
@@ -124,9 +126,9 @@ impl<'a> KeyRef<'a> {
         })
     }
 
-    /// Returns the bytes of the key that hash tables use: all after the namespace and the next
-    /// length. Keys of different namespaces are rarely in one table, and keys rarely differ in that
-    /// length alone.
+    /// Returns the bytes of the key from which hash tables compute its hash: all after the
+    /// namespace and the length of the next part. Keys in one table rarely differ only in the
+    /// omitted bytes.
     #[inline]
     #[must_use]
     pub fn tail(self) -> &'a [u8] {
@@ -141,8 +143,8 @@ impl<'a> KeyRef<'a> {
         self.parts().next().unwrap_or_default()
     }
 
-    /// Returns true if the key is in this namespace, and one of its parts after the namespace, or two
-    /// adjacent ones joined, start with the bytes of `prefix`.
+    /// Returns true if the key is in `namespace`, and one of its parts after the namespace, or two
+    /// adjacent parts joined, starts with the bytes of `prefix`.
     #[must_use]
     pub fn is_within(self, namespace: &str, prefix: &str) -> bool {
         let prefix = prefix.as_bytes();
@@ -204,8 +206,8 @@ impl KeyBuf {
     }
 }
 
-/// Key of two parts that is not joined into one buffer, for front ends whose keys have no other
-/// parts: a memory lookup copies no bytes.
+/// Key of a namespace and one further part, which are not joined into one buffer: a lookup in
+/// memory then copies no bytes.
 #[derive(Clone, Copy)]
 pub struct Name<'a> {
     namespace: KeyRef<'a>,
@@ -213,7 +215,8 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// Returns the name for `part` in a namespace; `namespace` is a key of the namespace part only.
+    /// Returns the name for `part` in a namespace; `namespace` is a key that consists of the
+    /// namespace only.
     #[must_use]
     pub const fn new(namespace: KeyRef<'a>, part: &'a [u8]) -> Self {
         Self { namespace, part }
@@ -326,8 +329,8 @@ pub fn variant<'v>(
     key
 }
 
-/// Returns a key for auxiliary state of an entry, for example its stored parts. It never equals the
-/// key of an entry.
+/// Returns a key for auxiliary state of the entry under `key`, such as its stored byte ranges. It
+/// never equals the key of an entry.
 #[must_use]
 pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
     let mut asked = KeyBuf(SmallVec::from_slice(key.0));

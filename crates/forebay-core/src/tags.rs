@@ -19,8 +19,8 @@ pub const TAG_MARKS_MAX: usize = 100_000;
 /// the newest purge. When it is exceeded, the oldest becomes a purge of its whole site.
 pub const PREFIXES_MAX: usize = 64;
 
-/// Position in the purge log, in which each purge takes the next one. An entry keeps the position
-/// at which its load was sent: later purges apply to it.
+/// Position in the purge log of this process, in which each purge takes the next position. An entry
+/// keeps the position at which its load was sent: later purges apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(u64);
 
@@ -37,7 +37,7 @@ impl Position {
         self.0
     }
 
-    /// Returns the position after this one.
+    /// Returns the position after this one; the largest position is its own successor.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -86,8 +86,8 @@ pub enum Purge {
     Key(crate::key::Key),
     /// All entries with this tag.
     Tag(Box<str>),
-    /// All entries of a namespace of whose key one part after the namespace, or two adjacent ones
-    /// joined, start with the bytes of a prefix.
+    /// All entries of one namespace whose key has a part, or two adjacent parts joined, that starts
+    /// with the bytes of `prefix`. The namespace itself is not compared.
     Prefix {
         /// The namespace.
         site: Box<str>,
@@ -114,8 +114,8 @@ impl Purge {
         }
     }
 
-    /// Returns true if the purge applies to every entry under a primary key. For a tag that depends
-    /// on the entry, so the result is false.
+    /// Returns true if the purge applies to every entry under a primary key. False for a purge by
+    /// tag: whether that applies depends on the tags of each entry.
     #[must_use]
     pub fn is_about(&self, key: KeyRef<'_>) -> bool {
         match self {
@@ -131,7 +131,8 @@ impl Purge {
 /// Effect of a purge on entries: they become stale, or are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Purged entries become stale.
+    /// Purged entries become stale: they are revalidated before their next use, or served within
+    /// their stale windows.
     Soft,
     /// Purged entries are removed.
     Hard,
@@ -145,7 +146,8 @@ pub enum PurgeState {
     Valid,
     /// A soft purge made the entry stale.
     SoftPurged,
-    /// A purge that this instance did not receive may apply to the entry.
+    /// A purge by another instance that this instance may have missed may have invalidated the
+    /// entry.
     Unverified,
     /// A hard purge removed the entry.
     Removed,
@@ -212,7 +214,7 @@ pub struct Recorded {
     pub prefixes: usize,
 }
 
-/// Record of all purges by tag, prefix, site or of everything, by position in the purge log.
+/// Record of the purges by tag, prefix, site and of everything, in the order of the purge log.
 #[derive(Clone, Debug, Default)]
 pub struct Purges {
     newest: Position,
@@ -270,9 +272,9 @@ impl Purges {
         self.prefixes.push(Prefix { site: site.into(), prefix: prefix.into(), mark, at: now });
     }
 
-    /// Replaces records of prefixes last purged before this time by purges of their whole sites.
-    /// Older entries have expired by then, so the cost is a few needless loads for callers that
-    /// accept any staleness.
+    /// Replaces each record of a prefix that was last purged before `before` by a record of its
+    /// whole site, so that fewer prefixes are compared. Nearly all entries from before that time
+    /// have expired, so few are loaded again without need.
     pub fn retire_prefixes(&mut self, before: Timestamp) {
         let retired = self.prefixes.iter().take_while(|prefix| prefix.at < before).count();
         for Prefix { site, mark, .. } in self.prefixes.drain(..retired) {
@@ -280,8 +282,8 @@ impl Purges {
         }
     }
 
-    /// Takes the next position without a purge, which separates entries loaded before from those
-    /// loaded after it.
+    /// Moves the purge log to its next position without recording a purge, so that entries loaded
+    /// before and after this moment can be distinguished. Returns the new position.
     pub fn advance(&mut self) -> Position {
         self.newest = self.newest.next();
         self.newest
@@ -294,7 +296,8 @@ impl Purges {
         Recorded { sites, tags, prefixes: self.prefixes.len() }
     }
 
-    /// Returns the effect of the recorded purges on an entry under this key.
+    /// Returns the most severe effect of all recorded purges on the entry with these metadata under
+    /// this key.
     #[must_use]
     pub fn standing(&self, key: KeyRef<'_>, meta: &Meta) -> PurgeState {
         let departed = meta.position;

@@ -10,13 +10,14 @@ use crate::entry::Meta;
 /// Prefix of a version: no HTTP field contains a NUL byte.
 const MARK: &[u8] = b"\0version ";
 
-/// Encodes a version as the tag of a validator.
+/// Encodes a version number as the tag of a validator; [`read`] decodes it.
 #[must_use]
 pub fn written(version: u64) -> Bytes {
     [MARK, &version.to_be_bytes()].concat().into()
 }
 
-/// Decodes a version from the tag of a validator; `None` if the tag is not a version.
+/// Decodes the version number from the tag of a validator; `None` if the tag is not a version, for
+/// example an `ETag`.
 #[must_use]
 pub fn read(tag: &[u8]) -> Option<u64> {
     tag.strip_prefix(MARK)?.try_into().ok().map(u64::from_be_bytes)

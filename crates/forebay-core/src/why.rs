@@ -13,7 +13,8 @@ pub enum Why {
     Stale,
     /// The entry is fresh, and is refreshed before it expires, so that no caller waits later.
     EarlyRefresh,
-    /// The caller requires a validated answer.
+    /// The caller requires an answer that was loaded or validated after its request (HTTP:
+    /// `no-cache`).
     RequestRevalidate,
     /// The entry is older than the caller's maximum age.
     RequestMaxAge,
@@ -21,13 +22,13 @@ pub enum Why {
     RequestMinFresh,
     /// The caller forbids storing the answer.
     RequestNoStore,
-    /// The entry was purged.
+    /// The stored entry was removed by a hard purge.
     Purged,
     /// The entry was made stale by a soft purge.
     SoftPurged,
     /// A pass marker says that answers for this key may not be shared.
     PassMarked,
-    /// The answer of the flight may not be shared with this caller.
+    /// The answer of the load that this caller waited for may not be shared with it.
     NotShareable,
     /// Answers to this request method are not stored.
     Method,
@@ -37,13 +38,13 @@ pub enum Why {
     LoadFailed,
     /// The load exceeded the soft timeout, and the stored entry was served meanwhile.
     SoftTimeout,
-    /// A recent load failed, so no load was started.
+    /// No load was started, because the last loads of the key failed.
     BackOff,
-    /// Only a part of the requested bytes is stored.
+    /// Only a part of the requested byte range is stored.
     Partial,
-    /// A purge by another instance may have been missed while the bus was disconnected.
+    /// A purge by another instance may have invalidated the entry while the bus was disconnected.
     Suspect,
-    /// Another instance loaded the answer.
+    /// Another instance loaded the answer, while this one waited for it.
     Elsewhere,
 }
 

@@ -14,8 +14,10 @@ use forebay_core::{KeyBuf, Lifetime, Meta, TagSet};
 use forebay_engine::{SystemClock, Tier, TierError};
 use futures_util::StreamExt;
 
-use crate::io::FileSystem;
-use crate::open::{Disk, Limits, OpenError};
+use crate::error::OpenError;
+use crate::files::io::FileSystem;
+use crate::limits::Limits;
+use crate::open::Disk;
 
 /// Below the public minimum, so that eviction happens soon.
 const SIZE: u64 = 6 << 20;

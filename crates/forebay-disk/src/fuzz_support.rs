@@ -4,12 +4,12 @@
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::io::OpenFile;
-use crate::layout::{
+use crate::files::io::OpenFile;
+use crate::format::layout::{
     ALIGN, Digest, Kind, Moment, RECORD_HEADER_LEN, RecordHeader, Row, SEGMENT_HEADER, Seed,
     SegmentHeader, Trailer, encode_footer, record_len,
 };
-use crate::scan::SegmentScan;
+use crate::format::scan::SegmentScan;
 
 const SEED: Seed = Seed(0x5eed);
 const SEGMENT: u32 = 3;

@@ -1,11 +1,18 @@
-//! Locations of all entries: 28 bytes of memory per entry, without the key.
+//! Locations of all entries, and purges that name no single key.
+//!
+//! The index takes 28 bytes of memory per entry, without the key. This folder uses `format`; it never
+//! sees files, the queue or the log.
+
+pub(crate) mod prefixes;
+pub(crate) mod purge_marks;
+pub(crate) mod residence;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::layout::{Digest, Location};
+use crate::format::layout::{Digest, Location};
 
 /// Number of shards. Growing one delays few readers, for less than a millisecond with millions of
 /// entries.
@@ -146,7 +153,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Kind, Row, Seed};
+    use crate::format::layout::{Kind, Row, Seed};
 
     fn digest(number: u8) -> Digest {
         Digest::of(&[number], Seed(1))

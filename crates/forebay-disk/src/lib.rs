@@ -1,25 +1,20 @@
 //! The disk tier: entries survive the process, and large bodies are not held in memory.
 //!
-//! | module | content |
-//! |---|---|
-//! | `tier` | implementation of the engine's tier trait; read it first |
-//! | `open` | opening and closing a directory, and their errors |
-//! | `draft` | writer of one entry |
-//! | `read`, `bodies` | lookup of an entry; separate body files |
-//! | `buffers` | reusable read buffers |
-//! | `index` | locations of all entries |
-//! | `queue`, `writer` | queued operations, and the writing thread |
-//! | `log`, `segment` | appending and removing records; the open segment |
-//! | `batch` | group commit |
-//! | `partial_bodies`, `eviction` | writing separate bodies; evicting segments |
-//! | `load`, `scan` | loading segments of earlier sessions |
-//! | `fuzz_support` | segments built from a script, for the fuzz target |
-//! | `layout`, `root` | the file format |
-//! | `purge_marks`, `prefixes` | purges that name no single key |
-//! | `bookmark` | saved bus position |
-//! | `residence` | residence time of entries |
-//! | `counts` | counters and health |
-//! | `pool`, `io` | threads for blocking reads; file system access |
+//! | module | content | may import |
+//! |---|---|---|
+//! | `tier` | implementation of the engine's tier trait; read it first | open, read, write, shared |
+//! | `open` | opening and closing a directory | write, load, shared, index, format, files |
+//! | `write` | drafts of entries; the thread that writes, commits and evicts | load, read, shared, format, files |
+//! | `read` | lookup of an entry; files of separate bodies | shared, format, files |
+//! | `load` | loading segments of earlier sessions | shared, format, files |
+//! | `shared` | state of all threads; queued operations | index, format, files |
+//! | `index` | locations of all entries; purges that name no single key; residence time | format |
+//! | `format` | on-disk format | files |
+//! | `files` | file system access, threads for blocking reads, read buffers | |
+//! | `counts`, `error`, `limits` | counters and health, errors, size limits | |
+//! | `fuzz_support` | segments built from a script, for the fuzz target | format, files |
+//!
+//! `cargo xtask tidy` checks that no cycle crosses these folders.
 //!
 //! One thread writes and owns the state for writing; four threads read. No request's thread waits
 //! for the disk: records in the page cache are read at once, others by those threads.
@@ -27,36 +22,24 @@
 //!
 //! Deliberately absent: HTTP, and the engine's rules. Damaged data is a miss.
 
-mod batch;
-mod bodies;
-mod bookmark;
-mod buffers;
 mod counts;
-mod draft;
-mod eviction;
+mod error;
 #[cfg(test)]
 mod fault_tests;
+mod files;
+mod format;
 #[doc(hidden)]
 pub mod fuzz_support;
 mod index;
-mod io;
-mod layout;
+mod limits;
 mod load;
-mod log;
 mod open;
-mod partial_bodies;
-mod pool;
-mod prefixes;
-mod purge_marks;
-mod queue;
 mod read;
-mod residence;
-mod root;
-mod scan;
-mod segment;
 mod shared;
 mod tier;
-mod writer;
+mod write;
 
 pub use counts::{Condition, Counts};
-pub use open::{Disk, Limits, OpenError};
+pub use error::OpenError;
+pub use limits::Limits;
+pub use open::Disk;

@@ -5,10 +5,10 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::io::{DirectoryFile, Mode, OpenFile};
-use crate::layout::RecordId;
-use crate::queue::Op;
-use crate::scan::SegmentScan;
+use crate::files::io::{DirectoryFile, Mode, OpenFile};
+use crate::format::layout::RecordId;
+use crate::format::scan::SegmentScan;
+use crate::shared::queue::Op;
 use crate::shared::{Shared, Stage};
 
 /// Files of a directory at its opening.
@@ -63,7 +63,7 @@ enum FileName {
 
 impl FileName {
     fn read(name: &str) -> Option<Self> {
-        if name == crate::root::NAME || name == crate::bookmark::NAME {
+        if name == crate::format::root::NAME || name == crate::format::bookmark::NAME {
             return Some(Self::Other);
         }
         let (stem, ending) = name.split_once('.')?;

@@ -2,130 +2,32 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use forebay_engine::{Clock, TierError};
+use forebay_engine::Clock;
 use parking_lot::RwLock;
-use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::bookmark::BookmarkFile;
 use crate::counts::{Condition, Counters, Counts, Health};
+use crate::error::{OpenError, SIZE_MIN};
+use crate::files::io::{FileSystem, OsFileSystem};
+use crate::files::pool::Pool;
+use crate::format::bookmark::BookmarkFile;
+use crate::format::dir::Dir;
+use crate::format::layout::log_position;
+use crate::format::root::Root;
 use crate::index::Index;
-use crate::io::{FileSystem, OsFileSystem};
-use crate::layout::{ALIGN, log_position};
+use crate::index::purge_marks::PurgeMarks;
+use crate::index::residence::ResidenceClock;
+use crate::limits::Limits;
 use crate::load::{DirectoryContents, Loader};
-use crate::log::Log;
-use crate::pool::Pool;
-use crate::purge_marks::PurgeMarks;
-use crate::queue::Queue;
-use crate::residence::ResidenceClock;
-use crate::root::Root;
-use crate::shared::{Dir, Shared, Stage};
-use crate::writer;
-
-/// Minimum size in bytes: one segment would be most of a smaller directory.
-const SIZE_MIN: u64 = 16 << 20;
-
-/// Usual number of segments, so that one eviction frees a small part.
-const SEGMENTS: u64 = 64;
-
-/// Usual maximum bytes of a segment.
-const SEGMENT_USUAL_MAX: u64 = 64 << 20;
-
-/// Maximum number of segments of a very large directory; each is an open file.
-const SEGMENTS_MAX: u64 = 1_024;
-
-/// Minimum bytes of a segment, so that every entry with an inline body fits.
-const SEGMENT_MIN: u64 = 4 << 20;
-
-/// Minimum number of segments, so that one eviction never frees everything.
-const SEGMENTS_MIN: u64 = 4;
-
-/// Maximum bytes of a segment: offsets have 32 bits, and a footer follows.
-const SEGMENT_MAX: u64 = 2 << 30;
-
-/// Size limits of a disk tier, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum total bytes of all files, plus at most one segment: a 64th of this, from 4 MiB to 64
-    /// MiB (above 64 GiB: a 1,024th). At least 16 MiB.
-    pub size: u64,
-    /// Maximum size of a body that is stored, in bytes.
-    pub object_max: u64,
-}
-
-impl Limits {
-    /// Returns limits of `size` bytes for all files, and a quarter of that for one body.
-    #[must_use]
-    pub const fn of(size: u64) -> Self {
-        Self { size, object_max: size / 4 }
-    }
-
-    fn segment_max(self) -> u32 {
-        let usual = (self.size / SEGMENTS).min(SEGMENT_USUAL_MAX);
-        let len = usual.max(self.size / SEGMENTS_MAX).clamp(SEGMENT_MIN, SEGMENT_MAX);
-        let len = len.min(self.size / SEGMENTS_MIN);
-        u32::try_from(len).unwrap_or(u32::MAX) / ALIGN * ALIGN
-    }
-}
-
-/// Reason why the directory of a disk tier could not be opened. Nothing in it was changed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The directory is open already, in this or another process.
-    #[error("{}: the directory of the disk tier is in use by another process", path.display())]
-    InUse {
-        /// Path of the directory.
-        path: PathBuf,
-    },
-    /// The directory has a newer format version.
-    #[error("{}: the directory of the disk tier has format {version} of a newer forebay version; \
-             use that version, or another directory", path.display())]
-    Newer {
-        /// Path of the directory.
-        path: PathBuf,
-        /// Format version of the directory.
-        version: u32,
-    },
-    /// The directory cannot be created, read or written.
-    #[error("{}: the directory of the disk tier cannot be used: {source}", path.display())]
-    Unusable {
-        /// Path of the directory.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The size limit of the tier is below 16 MiB.
-    #[error("disk tier size of {size} bytes is too small: at least {SIZE_MIN} bytes")]
-    TooSmall {
-        /// Requested size in bytes.
-        size: u64,
-    },
-}
-
-/// Reason why an operation was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Refusal {
-    #[error("the write queue of the disk tier is full")]
-    QueueFull,
-    #[error("the read queue of the disk tier is full")]
-    TooManyReads,
-    #[error("writes to the disk tier are paused after a failed write")]
-    WriteFailed,
-    #[error("the disk tier has stopped")]
-    Stopped,
-}
-
-impl From<Refusal> for TierError {
-    fn from(refusal: Refusal) -> Self {
-        Self::failed(refusal)
-    }
-}
+use crate::shared::queue::Queue;
+use crate::shared::{Shared, Stage};
+use crate::write::log::Log;
+use crate::write::writer;
 
 /// A disk tier in one directory. Dropping it starts the shutdown: accepted entries are still
 /// written. [`close`](Self::close) waits for that.

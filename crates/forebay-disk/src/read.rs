@@ -1,4 +1,8 @@
-//! Lookup of an entry: its record is found, read and verified.
+//! Lookup of an entry: its record is found, read and verified. Large bodies are in files of their own.
+//!
+//! This folder uses `shared`, `format` and `files`; it never sees the log or the writing thread.
+
+pub(crate) mod bodies;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,12 +13,12 @@ use forebay_core::{Key, KeyRef, Position};
 use forebay_engine::{PieceStream, Stored, TierError};
 use futures_util::{StreamExt, stream};
 
-use crate::bodies::{BodyFile, BodyOpening};
-use crate::buffers::{BUFFER_MAX, Buffers};
 use crate::counts::{Condition, count};
-use crate::io::{OpenFile, read_new};
-use crate::layout::{Digest, Kind, Location, Pointer, RECORD_HEADER_LEN, RecordHeader};
-use crate::open::Refusal;
+use crate::error::Refusal;
+use crate::files::buffers::{BUFFER_MAX, Buffers};
+use crate::files::io::{OpenFile, read_new};
+use crate::format::layout::{Digest, Kind, Location, Pointer, RECORD_HEADER_LEN, RecordHeader};
+use crate::read::bodies::{BodyFile, BodyOpening};
 use crate::shared::Shared;
 
 /// Maximum bytes of a record that is read without a pool thread if it is in the page cache: copying

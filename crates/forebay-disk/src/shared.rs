@@ -1,8 +1,11 @@
-//! State shared by all threads of a disk tier.
+//! State shared by all threads of a disk tier, and the queue of operations for the writing thread.
+//!
+//! This folder uses `index`, `format`, `files`, `counts` and `limits`; it never sees the tier trait or
+//! the log.
+
+pub(crate) mod queue;
 
 use std::collections::HashMap;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,17 +15,18 @@ use forebay_engine::bus::Bookmark;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::buffers::Buffers;
 use crate::counts::{Counters, Health, count};
+use crate::files::buffers::Buffers;
+use crate::files::io::OpenFile;
+use crate::files::pool::Pool;
+use crate::format::dir::Dir;
+use crate::format::layout::{Digest, Location, Seed};
 use crate::index::Index;
-use crate::io::{FileSystem, OpenFile};
-use crate::layout::{Digest, Location, RecordId, Seed};
-use crate::open::Limits;
-use crate::pool::Pool;
-use crate::prefixes::PrefixPurge;
-use crate::purge_marks::PurgeMarks;
-use crate::queue::Queue;
-use crate::residence::ResidenceClock;
+use crate::index::prefixes::PrefixPurge;
+use crate::index::purge_marks::PurgeMarks;
+use crate::index::residence::ResidenceClock;
+use crate::limits::Limits;
+use crate::shared::queue::Queue;
 
 /// One open directory.
 pub(crate) struct Shared {
@@ -62,35 +66,6 @@ pub(crate) enum Stage {
     Loaded,
     /// Everything is written, and the directory is released.
     Closed,
-}
-
-/// A directory on a file system.
-#[derive(Clone)]
-pub(crate) struct Dir {
-    pub(crate) io: Arc<dyn FileSystem>,
-    pub(crate) path: PathBuf,
-}
-
-impl Dir {
-    pub(crate) fn segment(&self, number: u32) -> PathBuf {
-        self.path.join(format!("{number:08x}.segment"))
-    }
-
-    pub(crate) fn body(&self, record: RecordId) -> PathBuf {
-        self.path.join(format!("{:08x}-{:08x}.body", record.segment, record.offset))
-    }
-
-    pub(crate) fn part(&self, part: u64) -> PathBuf {
-        self.path.join(format!("{part:016x}.part"))
-    }
-
-    /// Deletes a file; a missing file is no error.
-    pub(crate) fn unlink(&self, path: &Path) -> io::Result<()> {
-        match self.io.unlink(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Shared {

@@ -8,12 +8,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::counts::count;
-use crate::draft::Draft;
-use crate::layout::Digest;
-use crate::open::{Disk, Refusal};
-use crate::prefixes::PrefixPurge;
-use crate::queue::Op;
+use crate::error::Refusal;
+use crate::format::layout::Digest;
+use crate::index::prefixes::PrefixPurge;
+use crate::open::Disk;
 use crate::read::Read;
+use crate::shared::queue::Op;
+use crate::write::draft::Draft;
 
 impl Tier for Disk {
     fn name(&self) -> &'static str {

@@ -20,7 +20,8 @@ use crate::runtime::sync::atomic::{AtomicUsize, Ordering};
 use crate::tiers::lower::LowerTiers;
 use crate::tiers::tier::Tier;
 
-/// One cache: tiers, flights and purges, shared by all front ends and all threads.
+/// One cache: its memory tier, its lower tiers, the loads in progress and the record of purges.
+/// Front ends share one engine, on all threads.
 pub struct Engine {
     pub(crate) memory: MemoryTier,
     pub(crate) lower: LowerTiers,
@@ -38,13 +39,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine within these limits, with memory as its only tier.
+    /// Creates an engine with memory as its only tier. `limits` bound its memory in bytes, `clock`
+    /// is its source of time, and `observer` receives its events.
     #[must_use]
     pub fn new(limits: Limits, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
         Self::with_tiers(limits, clock, observer, Vec::new())
     }
 
-    /// Creates an engine with these tiers below memory, the uppermost first.
+    /// Creates an engine with these tiers below memory, in the order in which they are searched:
+    /// the fastest first.
     #[must_use]
     pub fn with_tiers(
         limits: Limits,
@@ -80,31 +83,34 @@ impl Engine {
         }
     }
 
-    /// Returns the clock of this engine.
+    /// Returns the clock that was given to this engine.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Returns the memory tier.
+    /// Returns the memory tier of this engine.
     #[must_use]
     pub fn memory(&self) -> &MemoryTier {
         &self.memory
     }
 
-    /// Returns name and state of each tier below memory, the uppermost first.
+    /// Returns the name and the circuit breaker's state of each tier below memory, in the order in
+    /// which they are searched.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
 
-    /// Number of purges of tags, sites or everything that a tier which survives the process could
-    /// not record. They hold as long as this process lives.
+    /// Returns the number of purges of tags, prefixes, sites or everything since the start that a
+    /// tier could not record for the next process. This process applies these purges; a restarted
+    /// process may return entries that they invalidated.
     #[must_use]
     pub fn unkept_purges(&self) -> u64 {
         self.lower.unkept()
     }
 
-    /// Counts loads, bodies and writes in progress.
+    /// Returns the number of loads, bodies and writes in progress now, and counters of loads that
+    /// waited for memory.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let in_flight = self.memory.in_flight();
@@ -121,21 +127,23 @@ impl Engine {
     }
 }
 
-/// Loads, bodies and writes in progress in an engine.
+/// Number of loads, bodies and writes in progress in an engine at one moment, and counters of loads
+/// that waited for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Number of loads in progress.
+    /// Number of loads in progress: at most one per key that callers can join, and those for single
+    /// callers.
     pub flights: usize,
-    /// Bytes of streaming bodies, and of bodies that left memory while a client reads them.
+    /// Bytes of memory that streaming bodies use, and evicted bodies that a client still reads.
     pub in_flight_bytes: u64,
-    /// Number of loads and bodies that wait for memory.
+    /// Number of loads and streaming bodies that wait now for memory (see `Limits::in_flight_max`).
     pub waiting: usize,
-    /// Number of loads that have waited for memory since the start.
+    /// Number of loads since the start that had to wait for memory.
     pub waits: u64,
-    /// Number of loads refused for lack of memory since the start.
+    /// Number of loads since the start that were refused, because no memory became free in time.
     pub refusals: u64,
-    /// Number of background refreshes among the flights.
+    /// Number of background refreshes in progress; included in `flights`.
     pub refreshes: usize,
-    /// Number of entries being written to the tiers below memory.
+    /// Number of entries that are being written now to the tiers below memory.
     pub writes: usize,
 }

@@ -30,13 +30,14 @@ pub(crate) const SLOT_OVERHEAD: usize = 128;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
-    /// Metadata for the verdict.
+    /// Metadata of the entry, from which [`judge`](forebay_core::judge()) decides whether it may be
+    /// used.
     pub meta: Meta,
     /// Time until which no verdict is needed. A soft-purged entry always needs one.
     pub(crate) plain_until: Timestamp,
-    /// Head of the front end.
+    /// Head of the entry: bytes that only the front end interprets (HTTP: status and fields).
     pub head: Head,
-    /// Body, complete or streaming.
+    /// Body of the entry, complete or streaming.
     pub body: Body,
     /// Number of the load that brought it, in the order of starts; 0 if none did.
     pub(crate) flight: u64,
@@ -47,7 +48,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Creates an entry without a load.
+    /// Creates an entry from its parts, without asking an origin and without storing it.
     #[must_use]
     pub fn new(meta: Meta, head: Head, body: Body) -> Self {
         let (plain_until, used) = (plain_until(&meta), AtomicU32::new(0));
@@ -96,14 +97,14 @@ impl Entry {
         Arc::new(Self { head, ..self.with_meta(self.meta.clone()) })
     }
 
-    /// Size of the entry in memory without its key, in bytes.
+    /// Returns the size of the entry in memory, in bytes, without its key.
     #[must_use]
     pub fn size(&self) -> usize {
         OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.kept()
     }
 
-    /// Size of the entry in memory, with a key that occupies this many bytes on the heap; 1 if
-    /// entries are counted.
+    /// Returns the bytes that memory is charged for the entry: its size, and `key` bytes for its
+    /// key. Returns 1 if the head is [counted](Head::counted).
     #[must_use]
     pub fn charge(&self, key: usize) -> u64 {
         if self.head.is_counted() { 1 } else { (self.size() + key) as u64 }
@@ -119,7 +120,7 @@ impl Entry {
         Some(Arc::new(Self { body, ..self.with_meta(self.meta.clone()) }))
     }
 
-    /// Copies the entry with other metadata; head and body are shared.
+    /// Returns a copy of the entry with other metadata. The copy shares head and body.
     #[must_use]
     pub fn with_meta(&self, meta: Meta) -> Self {
         let (head, body) = (self.head.clone(), self.body.clone());
@@ -137,10 +138,10 @@ pub(crate) fn suits(meta: &Meta, state: PurgeState, demand: &Demand, now: Timest
     matches!(verdict, Verdict::Serve | Verdict::ServeThenRefresh(_))
 }
 
-/// Head: bytes of the front end (HTTP: status and fields), and their decoded form.
+/// Head of an entry: bytes that only the front end interprets (HTTP: status and fields), and
+/// optionally their decoded form, the *view*.
 ///
-/// The engine interprets neither. If the [form is complete](Self::of_form), memory keeps it without
-/// the bytes.
+/// If the [view is complete](Self::of_form), memory keeps the view without the bytes.
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Head {
@@ -178,14 +179,15 @@ impl Weight {
 static NO_BYTES: Bytes = Bytes::new();
 
 impl Head {
-    /// Creates a head of bytes.
+    /// Creates a head from encoded bytes, without a view.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         let bytes = (!bytes.is_empty()).then(|| Arc::new(bytes));
         Self { form: None, bytes, weight: Weight::default() }
     }
 
-    /// Adds the decoded form, which occupies about `size` bytes.
+    /// Adds a view: the decoded form of the head, which occupies about `size` bytes. A hit then
+    /// decodes nothing.
     #[must_use]
     pub fn with_view(mut self, form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         self.form = Some(form);
@@ -193,23 +195,24 @@ impl Head {
         self
     }
 
-    /// Creates a head whose decoded form, of about `size` bytes, is complete: the front end can
-    /// encode the bytes again ([`Load::written`](crate::Load::written)), so memory keeps the form
-    /// only. Such a head differs from one without bytes.
+    /// Creates a head from a complete view, of about `size` bytes: the front end can encode the
+    /// bytes again ([`Load::written`](crate::Load::written)), so memory keeps only the view.
+    /// [`bytes`](Self::bytes) of such a head returns `None`.
     #[must_use]
     pub fn of_form(form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {
         let weight = Weight(Weight::OF_FORM).sized(size);
         Self { form: Some(form), bytes: None, weight }
     }
 
-    /// Adds the encoded bytes of a complete form, for its way to other tiers.
+    /// Adds the encoded bytes to a head that was created from a complete view, so that lower tiers
+    /// can store it.
     #[must_use]
     pub fn written_as(self, bytes: Bytes) -> Self {
         Self { bytes: Some(Arc::new(bytes)), ..self }
     }
 
-    /// Counts the entry as one, instead of its bytes: for a front end that bounds memory by the
-    /// number of all its entries.
+    /// Makes the entry of this head count as 1 instead of its bytes, for a front end that bounds
+    /// memory by a number of entries. All entries of that engine must be counted.
     #[must_use]
     pub const fn counted(mut self) -> Self {
         self.weight = Weight(self.weight.0 | Weight::COUNTED);
@@ -220,7 +223,8 @@ impl Head {
         self.weight.says(Weight::COUNTED)
     }
 
-    /// Returns the bytes, which may be empty. `None` if they have to be encoded again.
+    /// Returns the encoded bytes, which may be empty. `None` if the head has only a view, so that
+    /// the front end would have to encode it.
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         match self.bytes.as_deref() {
@@ -238,26 +242,27 @@ impl Head {
         Self { form: self.form.clone(), bytes, weight: self.weight }
     }
 
-    /// Returns the decoded form, if it is of this type.
+    /// Returns the view of the head. `None` if it has none, or one of another type.
     #[must_use]
     pub fn view<T: 'static>(&self) -> Option<&T> {
         self.form.as_ref()?.downcast_ref()
     }
 
-    /// Returns `true` if there is a decoded form.
+    /// Returns `true` if the head has a view (a decoded form).
     #[must_use]
     pub const fn has_view(&self) -> bool {
         self.form.is_some()
     }
 
-    /// Returns the decoded form, shared, if it is of this type.
+    /// Returns a shared pointer to the view of the head. `None` if it has none, or one of another
+    /// type.
     #[inline]
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.form.as_ref()?.clone().downcast().ok()
     }
 
-    /// Size in bytes.
+    /// Returns the size of the head in memory, in bytes, with its view.
     #[must_use]
     pub fn size(&self) -> usize {
         let held = |bytes: &Arc<Bytes>| bytes.len() + size_of::<Bytes>() + ARC_OVERHEAD;

@@ -38,14 +38,15 @@ const SCHEDULES: usize = 10_000;
 /// Far more than what is stored here.
 const LIMITS: Limits = Limits { object_max: 1 << 10, ..Limits::of(1 << 20) };
 
-/// What needs no more than this many tasks to stand still at the wrong moment is found with a
-/// probability that is known.
+/// Number of tasks that PCT delays at chosen moments. A fault that needs no more delayed tasks is
+/// found with a known probability.
 const DEPTH: usize = 3;
 
 /// Debug builds of the engine's futures are larger than what a scheduled task has by itself.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What happened, by name, in all schedules together. Not a point of the schedule.
+/// Counts of named events in all schedules together. A count is not a point at which the scheduler
+/// may switch.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<&'static str, usize>>>);
 
@@ -55,7 +56,7 @@ impl Seen {
     }
 }
 
-/// Room for so many bytes of bodies in flight.
+/// Memory of this many bytes for bodies in flight.
 fn in_flight(bytes_max: u64) -> Arc<InFlight> {
     InFlight::new(bytes_max, Arc::new(SystemClock))
 }

@@ -31,24 +31,26 @@ pub use request::{Coalesce, Lookup};
 
 /// Result of a lookup in memory.
 pub enum LookupResult {
-    /// An entry that satisfies the demand.
+    /// Memory has an entry that satisfies the caller's demand.
     Hit(Outcome),
-    /// A load is needed, before the answer or in the background.
+    /// A load is needed: before the answer, or in the background after it. Continue with
+    /// [`Miss::load`].
     Miss(Miss),
 }
 
-/// Answer to a request.
+/// Answer of the engine to a lookup: the entry, and how it was obtained.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Entry; its body may still be streaming.
+    /// Entry that answers the request; its body may still be streaming.
     pub entry: Arc<Entry>,
-    /// Source of the entry.
+    /// Place that the entry came from.
     pub source: Source,
-    /// Reason why it is not a fresh hit.
+    /// Reason why the answer is not a fresh hit; `None` for a fresh hit.
     pub why: Option<Why>,
 }
 
-/// Request that memory cannot answer without a load.
+/// Request that memory cannot answer without a load, before the answer or in the background after
+/// it. [`load`](Self::load) answers it.
 #[derive(Debug)]
 pub struct Miss {
     pub(crate) verdict: Verdict,
@@ -79,15 +81,15 @@ impl Miss {
         }
     }
 
-    /// Returns `true` if the stored entry answers the request, and the load is a refresh for later
-    /// requests.
+    /// Returns `true` if the stored entry answers the request at once, and the load only refreshes
+    /// it for later requests.
     #[must_use]
     pub const fn is_served_first(&self) -> bool {
         matches!(self.verdict, Verdict::ServeThenRefresh(_))
     }
 
-    /// Returns `true` if an entry is stored that a load may confirm, or that may be served if the
-    /// load fails.
+    /// Returns `true` if an entry is stored that the origin may confirm as unchanged, or that may
+    /// be served if the load fails.
     #[must_use]
     pub const fn has_prior(&self) -> bool {
         self.prior.is_some()
@@ -99,23 +101,23 @@ impl Miss {
         self.prior.as_ref()
     }
 
-    /// Returns `true` if the stored entry may never be served stale.
+    /// Returns `true` if an entry is stored whose origin forbids serving it stale.
     #[must_use]
     pub fn must_not_be_stale(&self) -> bool {
         let forbids = |prior: &Arc<Entry>| prior.meta.lifetime().stale == Stale::Forbidden;
         self.prior.as_ref().is_some_and(forbids)
     }
 
-    /// Marks the stored entry as unusable for this request, because the requested range is not
-    /// stored.
+    /// Marks the stored entry as unusable for this request, because it does not contain the
+    /// requested byte range.
     #[must_use]
     pub fn for_part(mut self) -> Self {
         self.verdict = Verdict::Load { why: Why::Partial, may_fall_back: false };
         self
     }
 
-    /// Restricts coalescing to requests with the same `question` about the entry: it becomes a part
-    /// of the flight's key.
+    /// Limits coalescing to requests with an equal `question`, such as one byte range of the entry:
+    /// the question becomes a part of the key of the load.
     #[must_use]
     pub fn about(mut self, key: KeyRef<'_>, question: &[u8]) -> Self {
         let key = key::question(self.key_of_flight(key), question).borrowed().to_key();
@@ -152,7 +154,8 @@ impl Miss {
 }
 
 impl Engine {
-    /// Looks an entry up in memory. Answer a [`Miss`] with [`Miss::load`].
+    /// Looks an entry up in memory, and decides whether it satisfies the caller's demand. Answer a
+    /// [`Miss`] with [`Miss::load`].
     #[inline]
     #[must_use]
     pub fn lookup(&self, lookup: &Lookup<'_>) -> LookupResult {
@@ -221,7 +224,8 @@ impl Engine {
         LookupResult::Hit(Outcome { entry, source: Source::Hit, why })
     }
 
-    /// Returns the miss of a request whose range is not stored in this entry.
+    /// Turns the outcome of a lookup into a miss, for a request whose byte range the found entry
+    /// does not contain.
     #[must_use]
     pub fn miss_for_part(&self, lookup: &Lookup<'_>, outcome: Outcome) -> Miss {
         let flight_key = lookup.selection_of(&outcome.entry);
@@ -229,8 +233,8 @@ impl Engine {
         Miss { verdict, prior: Some(outcome.entry), flight_key }
     }
 
-    /// Returns `true` while requests for this key with such credentials are not coalesced, because
-    /// an answer to one of them could not be shared.
+    /// Returns `true` while requests for this key, with or without credentials as given, are not
+    /// coalesced, because an earlier answer could not be shared (pass marker).
     #[must_use]
     pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
         let markers = &self.passes[credentials as usize];

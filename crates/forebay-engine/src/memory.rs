@@ -35,32 +35,34 @@ const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 /// Typical size of a negative entry, unless entries are counted.
 const TYPICAL_ABSENT: u64 = 512;
 
-/// Bounds of an engine, in bytes.
+/// Memory bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of all entries, with everything that belongs to them, and of bodies in flight.
+    /// Maximum bytes of memory in total: entries with their keys and overhead, and bodies in
+    /// flight.
     pub memory: u64,
-    /// Largest entry that memory stores.
+    /// Maximum size of an entry that memory stores, in bytes.
     pub object_max: u64,
-    /// Part of `memory` for bodies in flight: streaming bodies, and bodies that left memory while a
-    /// client reads them. When it is used up, loads wait for memory, and are refused if there is
-    /// none in time. One body at a time may exceed it.
+    /// Part of `memory` that is reserved for bodies in flight: streaming bodies, and evicted bodies
+    /// that a client still reads. When it is used up, loads wait for memory, and are refused if
+    /// none becomes free in time. One body at a time may exceed it.
     pub in_flight_max: u64,
-    /// Typical size of an entry. Half as many keys as such entries would fit are remembered after
-    /// they have left memory, so that an entry that returns soon stays.
+    /// Expected size of an average entry, in bytes. It sets how many keys of evicted entries are
+    /// remembered: half as many as such entries fit into memory. An entry that returns while its
+    /// key is remembered is kept longer.
     pub typical: u64,
 }
 
 impl Limits {
-    /// Limits of `memory` bytes in all: a quarter for bodies in flight, entries of up to 16 MiB, and
-    /// a typical size of 8 KiB.
+    /// Returns the limits for `memory` bytes in total: a quarter for bodies in flight, entries of
+    /// up to 16 MiB, and an average entry of 8 KiB.
     #[must_use]
     pub const fn of(memory: u64) -> Self {
         Self { memory, object_max: 16 << 20, in_flight_max: memory / 4, typical: 8 << 10 }
     }
 }
 
-/// Memory tier.
+/// Memory tier of an engine: the entries in the memory of the process.
 #[derive(Debug)]
 pub struct MemoryTier {
     present: Slots,
@@ -107,7 +109,8 @@ impl MemoryTier {
         Self { present: slots, absent, generations: AtomicU64::new(random_seed()) }
     }
 
-    /// Returns the entry of exactly this key, if it has no variants.
+    /// Returns the entry that is stored under exactly this key. `None` if there is none, or if the
+    /// key has variants.
     #[must_use]
     pub fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         match self.slot(key)? {
@@ -290,7 +293,7 @@ impl MemoryTier {
         variants
     }
 
-    /// Maximum size of an entry of this kind, in bytes.
+    /// Returns the maximum size in bytes of an entry of this kind (regular or negative).
     #[must_use]
     pub const fn object_max(&self, presence: Presence) -> u64 {
         self.home(presence).0.object_max()
@@ -327,31 +330,33 @@ impl MemoryTier {
         true
     }
 
-    /// Removes the entry of a primary key, or its family, which makes all variants unreachable.
+    /// Removes the entry of a primary key, with all its variants. Returns `false` if there was
+    /// none.
     pub fn remove(&self, primary: KeyRef<'_>) -> bool {
         let removed = [&self.present, &self.absent].map(|slots| slots.remove(primary));
         removed.contains(&true)
     }
 
-    /// Size of all keys, heads, bodies, views and overhead, in bytes.
+    /// Returns the bytes that all entries use: keys, heads, bodies, views and overhead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.present.bytes() + self.absent.bytes()
     }
 
-    /// Size of all negative entries, in bytes.
+    /// Returns the bytes that negative entries use (stored facts that a key has no value).
     #[must_use]
     pub fn absent_bytes(&self) -> u64 {
         self.absent.bytes()
     }
 
-    /// Number of used slots.
+    /// Returns the number of stored entries; each variant counts, and so does the record that lists
+    /// the variants of a key.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.present.count() + self.absent.count()
     }
 
-    /// Number of evicted entries since the start.
+    /// Returns the number of entries that were evicted for lack of space since the start.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.present.evictions() + self.absent.evictions()

@@ -305,7 +305,8 @@ impl Engine {
         Some(answer)
     }
 
-    /// Returns the error of the last load of this key during its back-off.
+    /// Returns the error of the last load of this key while the engine starts no new load for it
+    /// (back-off); otherwise `None`.
     #[must_use]
     pub fn recent_failure(&self, lookup: &Lookup<'_>, miss: &Miss) -> Option<LoadError> {
         let failures = &self.failures[lookup.credentials as usize];

@@ -37,8 +37,8 @@ impl Engine {
         purged
     }
 
-    /// Counts the purges of a key from now on. A load that is given an answer made in the meantime
-    /// asks the watch for them; its flight exists by then, where later purges find it.
+    /// Starts to count the purges that can affect a key. A front end that has received an answer
+    /// before it stores it asks the [`Watch`] whether a purge came in between.
     #[must_use]
     pub fn watch(&self, key: Key) -> Watch {
         self.log.watch(key)
@@ -135,8 +135,8 @@ impl Engine {
         }
     }
 
-    /// Number of recorded purges that name no single key. Each entry older than the newest of them
-    /// is compared with them.
+    /// Returns the number of recorded purges of sites, tags and prefixes. Every entry that was
+    /// loaded before the newest of them is compared with them when it is used.
     #[must_use]
     pub fn purges_on_record(&self) -> Recorded {
         self.log.recorded()

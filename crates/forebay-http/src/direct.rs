@@ -23,13 +23,14 @@ use forebay_engine::{Lookup, Select};
 use forebay_semantics::client_address::AddressField;
 use forebay_semantics::demand::demand;
 
-use crate::edge::peer::{ConnectionInfo, Peer, Role};
-use crate::edge::secure;
-use crate::key;
+use crate::authority::normalise_authority;
+use crate::client::credentials;
+use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::request_guard::{DirectOutput, DirectResponder};
-use crate::service::{DirectHit, Service, credentials};
+use crate::service::{DirectHit, Service, secure};
+use crate::site::key;
 
 use request::PlainRequest;
 
@@ -59,7 +60,7 @@ impl DirectHits {
             return None;
         }
         let peer = Peer::of_connection(connection);
-        let authority = key::normalise_authority(peer.scheme, request.host)?;
+        let authority = normalise_authority(peer.scheme, request.host)?;
         let site = site_table.find(&authority, request.target)?;
         let is_served = |sites: &[Box<str>]| sites.contains(&site.settings.id);
         let is_allowed = connection.sites.as_deref().is_none_or(is_served)

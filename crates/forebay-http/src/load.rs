@@ -1,7 +1,11 @@
 //! Loads of the engine over HTTP. `load/judge.rs` evaluates the response, `load/part.rs` loads
 //! ranges, `load/by_body.rs` loads responses that are stored by request body.
+//!
+//! This folder uses `origin`, `site`, `settings`, `stored`, `client` and `request_guard` (interim
+//! responses); it never sees responses to clients.
 
 mod by_body;
+pub(crate) mod invalidate;
 mod judge;
 mod lower_tiers;
 mod part;
@@ -26,14 +30,14 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
-use crate::edge::peer::Peer;
-use crate::head::Answer;
+use crate::client::peer::Peer;
+use crate::client::{credentials, logged_path};
 use crate::origin::{FetchRequest, OriginBody, is_idle_close, no_body};
-use crate::partial::{self, Partial};
 use crate::request_guard::Interims;
-use crate::service::{credentials, logged_path};
 use crate::site::Site;
-use crate::tags::HostOrigin;
+use crate::site::tags::HostOrigin;
+use crate::stored::head::Answer;
+use crate::stored::partial::{self, Partial};
 
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use lower_tiers::LowerTiersOnly;

@@ -6,11 +6,10 @@ mod origins;
 mod process;
 mod tiers;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Why};
+use forebay_core::{CallState, KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
@@ -22,10 +21,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::edge::peer::AddressOrigin;
+use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::request_guard::GuardCounters;
-use crate::site::Site;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
@@ -216,9 +214,8 @@ impl Metrics {
         );
         registry.register(
             "request_seconds",
-            "Seconds from the receipt of a request head to its response head, by cache result; \
-             one hit in 64 is measured, and no request that is rejected or redirected without a \
-             lookup",
+            "Seconds from the receipt of a request head to its response head, by site and cache \
+             result; only one hit in 64 is measured, and no rejected or redirected request",
             self.request_seconds.clone(),
         );
         registry.register(
@@ -228,33 +225,33 @@ impl Metrics {
         );
         registry.register(
             "misses",
-            "Requests that were not plain hits, by reason; with reason early-refresh the response was \
-             fresh",
+            "Requests that were not answered by a fresh stored response alone, by reason; reason \
+             early-refresh means that a fresh response was served and is being refreshed",
             self.misses.clone(),
         );
         registry.register(
             "loads",
-            "Loads of the cache that reached a response head or failed, by result (stored, \
-             unchanged, pass, failed, or an error code); without requests that bypass the cache",
+            "Loads of cacheable requests, counted when the response head arrives or the load fails, \
+             by result (stored, unchanged, pass, failed, or an error code)",
             self.loads.clone(),
         );
         registry.register(
             "load_seconds",
-            "Seconds from the start of a load's origin fetch to the response head or the failure; \
-             0 if nothing was sent",
+            "Seconds from the start of an origin fetch to the response head or the failure; 0 if no \
+             request was sent",
             self.load_seconds.clone(),
         );
         registry.register(
             "loads_avoided",
             "Requests answered without waiting for an origin fetch of their own, by mechanism \
-             (flight, lease, early, stale, back-off); a refresh held back after a failure counts \
-             as back-off too",
+             (flight, lease, early, stale, back-off); back-off also counts background refreshes \
+             that were not started because the last ones failed",
             self.loads_avoided.clone(),
         );
         registry.register(
             "served_staleness_seconds",
-            "Seconds for which served stale responses had been stale, without those that the request \
-             allowed by max-stale",
+            "Seconds between the expiry of a stored response and its use, for each stale response \
+             that was served; not counted if the request allowed it by max-stale",
             self.staleness.clone(),
         );
     }
@@ -263,26 +260,27 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "in_flight",
-            "Requests that are not hits and wait for their response head: for the origin, for a lower \
-             tier or for the load of another request",
+            "Requests that wait now for their response head, which comes from the origin, a lower \
+             tier or the load of another request",
             self.in_flight.clone(),
         );
         registry.register(
             "tunnels",
-            "Open tunnels: connections upgraded to another protocol, such as WebSocket",
+            "Client connections that are now upgraded to another protocol, such as WebSocket",
             self.tunnels.clone(),
         );
         registry.register(
             "bodies",
-            "Response bodies not stored in memory (broken, outgrown, crowded-out) and background \
-             refreshes not started (refresh-skipped), by reason",
+            "Response bodies not stored because they broke off (broken), are too large (outgrown) or \
+             found no memory (crowded-out), and background refreshes not started because too many \
+             ran (refresh-skipped)",
             self.bodies.clone(),
         );
         registry.register(
             "admissions",
             "Origin fetches that waited for memory (waited) or were rejected for lack of it \
-             (refused), and bodies of slow or idle clients that were dropped to free memory \
-             (released: their responses are aborted)",
+             (refused), and responses to slow or idle clients that were aborted to free memory \
+             (released)",
             self.admissions.clone(),
         );
         registry.register(
@@ -294,8 +292,8 @@ impl Metrics {
         registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
         registry.register(
             "refused",
-            "Requests rejected, connections rejected or closed by a timeout (including idle closes), \
-             and interim responses dropped, by limit or framing rule",
+            "Requests rejected, client connections rejected or closed by a timeout (also the idle \
+             timeout), and interim responses dropped, by limit or framing rule",
             self.refused.clone(),
         );
     }
@@ -314,20 +312,19 @@ impl Metrics {
         );
         registry.register(
             "evictions",
-            "Entries removed from a tier, by reason (room: for lack of space)",
+            "Entries evicted from a tier (memory, disk), by reason; room means for lack of space",
             self.evictions.clone(),
         );
         registry.register(
             "in_flight_bytes",
-            "Bytes of response bodies in transfer that are not stored, and of evicted bodies that \
-             clients still read",
+            "Bytes in memory of response bodies in transfer that are not stored yet, and of evicted \
+             bodies that clients still read",
             self.in_flight_bytes.clone(),
         );
         registry.register(
             "flights",
-            "Loads in progress: lookups in lower tiers, waits for another instance and origin \
-             fetches, until the body is stored or found not shareable; without requests that \
-             bypass the cache",
+            "Loads in progress now: lookups in lower tiers, waits for another instance and origin \
+             fetches, until the body is complete or the response is found not shareable",
             self.flights.clone(),
         );
         self.lower.register(registry);
@@ -513,14 +510,14 @@ impl Metrics {
 
     /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub(crate) fn render(
+    pub(crate) fn render<'s>(
         &self,
         engine: &Engine,
         guard: &GuardCounters,
-        sites: &[Arc<Site>],
+        breakers: impl Iterator<Item = (&'s str, CallState)>,
     ) -> String {
         self.refresh(engine, guard);
-        self.origins.refresh(sites);
+        self.origins.refresh(breakers);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);

@@ -5,7 +5,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `settings` | settings of an origin and its endpoints |
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
 //! | `pool`, `connection`, `stream` | idle connections; one connection, and the socket below it |
 //! | `accept` | validation of response heads |
@@ -24,7 +23,6 @@ mod idle;
 mod names;
 mod pool;
 mod progress;
-pub(crate) mod settings;
 mod stream;
 mod switch;
 
@@ -47,19 +45,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::request_guard::Interims;
-use crate::site::SiteSettings;
+use crate::settings::{OriginSettings, SiteSettings};
 use accept::{HeadLimits, InterimCounter, InvalidHead, forward_interim, validate_head};
-use body::Exchange;
+pub(crate) use body::OriginBody;
+use body::{ConnectionPermits, Exchange};
 use breaker::{Decision, SiteBreaker};
-pub(crate) use body::{ConnectionPermits, OriginBody};
 use connection::SendError;
 use endpoint::{Endpoint, Repeatable};
 pub(crate) use fault::{ClientFault, code};
 pub(crate) use idle::is_idle_close;
 use pool::PooledConnection;
 use progress::{Progress, TrackedBody};
-use settings::OriginSettings;
-pub(crate) use switch::{SwitchOutcome, SwitchedStream};
+pub(crate) use switch::SwitchOutcome;
 
 /// Returns how many of an origin's connections may carry unshared responses. Such a connection is
 /// in use while its client reads, so slow clients could occupy all of them; a quarter is reserved
@@ -246,7 +243,7 @@ impl Origin {
         let request = self.http_request(request, progress, &interims);
         let exchange = pin!(self.exchange(request, &interims));
         let (response, connection) = self.in_time(exchange, progress).await?;
-        let permits = ConnectionPermits { _connection: permit, unshared: None };
+        let permits = ConnectionPermits { connection: permit, unshared: None };
         Ok(Answered { response, connection, permits })
     }
 

@@ -5,7 +5,17 @@
 //!               │                               └─ miss ──► origin request ──► response
 //!               └─ not cacheable ──► origin request ──► response
 //! ```
+//!
+//! This folder uses all of `response`, `load`, `site`, `origin` and `tunnel`; it never sees
+//! connections of clients.
 
+pub(crate) mod by_body;
+pub(crate) mod forward;
+mod origin_request;
+pub(crate) mod secure;
+
+use crate::authority::normalise_authority;
+use crate::client::{credentials, logged_path};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::future::Future;
@@ -17,36 +27,35 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
-use forebay_engine::{Credentials, Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
+use forebay_engine::{Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::demand::demand;
-use forebay_semantics::{CacheStatus, FieldLines, PeerAddress, Scheme, validate};
+use forebay_semantics::{CacheStatus, PeerAddress, Scheme, validate};
 use futures_util::future::join;
-use http::header::{AUTHORIZATION, CACHE_STATUS, COOKIE, HOST};
+use http::header::{CACHE_STATUS, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
-use crate::by_body;
-use crate::deliver::{RequestHead, deliver, deliver_loaded};
-use crate::edge::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
-use crate::edge::secure;
-use crate::failure::{self, Failure, Page, RequestId};
-use crate::forward::request_body;
-use crate::key;
+use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
+use crate::failure::Failure;
 use crate::load::{LoadDetails, selecting};
 use crate::metrics::{CountedResponse, HitCounters, Metrics};
-use crate::origin_request::OriginRequest;
-use crate::partial;
 use crate::phase::{CurrentPhase, Phase};
-use crate::prefix_purge::PrefixError;
 use crate::request_guard::{Exchange, GuardCounters, TARGET_MAX};
-use crate::response_body::ResponseBody;
-use crate::site::{Site, SiteSettings, Sites};
-use crate::site_table::{Reloaded, SiteTable};
-use crate::tags::{self, HostOrigin};
-use crate::upgrade;
+use crate::response::body::ResponseBody;
+use crate::response::deliver::{RequestHead, deliver, deliver_loaded};
+use crate::response::error_page::{Page, RequestId, respond};
+use crate::service::forward::request_body;
+use crate::service::origin_request::OriginRequest;
+use crate::settings::SiteSettings;
+use crate::site::prefix_purge::PrefixError;
+use crate::site::table::{Reloaded, SiteTable};
+use crate::site::tags::{self, HostOrigin};
+use crate::site::{Site, Sites, key};
+use crate::stored::partial;
+use crate::tunnel::upgrade;
 
 /// Caching HTTP service: answers the requests of any number of sites with one engine.
 pub struct Service {
@@ -80,15 +89,6 @@ pub(crate) struct LoggedRequest<'a> {
     pub(crate) host: &'a str,
     /// Path and query; only the path is logged, because a query may contain secrets.
     pub(crate) target: &'a str,
-}
-
-/// Maximum length of a path in a warning, in bytes.
-const LOGGED_PATH_MAX: usize = 2 << 10;
-
-/// Returns the path of a request target, cut after [`LOGGED_PATH_MAX`] bytes.
-pub(crate) fn logged_path(target: &str) -> &str {
-    let path = target.split('?').next().unwrap_or_default();
-    &path[..path.floor_char_boundary(LOGGED_PATH_MAX)]
 }
 
 impl<'a> LoggedRequest<'a> {
@@ -216,7 +216,11 @@ impl Service {
     /// Returns all metrics as text (Prometheus exposition format).
     #[must_use]
     pub fn render_metrics(&self, guard: &GuardCounters) -> String {
-        self.metrics.render(&self.engine, guard, self.site_table.load().all())
+        let table = self.site_table.load();
+        let state = |site: &Arc<Site>| site.origin.breaker_state();
+        let breakers = table.all().iter();
+        let breakers = breakers.filter_map(|site| Some((&*site.settings.id, state(site)?)));
+        self.metrics.render(&self.engine, guard, breakers)
     }
 
     /// Returns the current sites in the order of the configuration.
@@ -466,10 +470,8 @@ impl Service {
         }
         let expose = logged.site.settings.expose_errors;
         let fallback = logged.site.settings.fallback.as_ref();
-        failure::respond(
-            failure,
-            Page { request_headers: logged.request.headers, request: id, why, expose, fallback },
-        )
+        let request_headers = logged.request.headers;
+        respond(failure, Page { request_headers, request: id, why, expose, fallback })
     }
 
     /// Redirects a request to https.
@@ -496,12 +498,9 @@ impl Service {
             code = failure.code(),
             "client request rejected: {failure}"
         );
-        let page = Page { request_headers: &parts.headers, request: id,
-            why: None,
-            expose: false,
-            fallback: None,
-        };
-        let response = failure::respond(failure, page);
+        let request_headers = &parts.headers;
+        let page = Page { request_headers, request: id, why: None, expose: false, fallback: None };
+        let response = respond(failure, page);
         let answered = CountedResponse {
             site: "-",
             method: &parts.method,
@@ -531,7 +530,7 @@ impl Service {
     /// body. `None` if no site matches.
     fn stored_key(&self, host: HostOrigin<'_>, path: &str) -> Option<(Key, Option<Purge>)> {
         let scheme = host.scheme;
-        let authority = key::normalise_authority(scheme, host.authority)?;
+        let authority = normalise_authority(scheme, host.authority)?;
         let site_table = self.site_table.load();
         let site = site_table.find(&authority, path)?;
         let target = key::target(site, path)?;
@@ -681,7 +680,7 @@ fn authority(parts: &Parts, scheme: Scheme) -> Result<Option<Cow<'_, str>>, Fail
             None => return Err(NO_HOST),
         },
     };
-    key::normalise_authority(scheme, text).map(Some).ok_or(INVALID_HOST)
+    normalise_authority(scheme, text).map(Some).ok_or(INVALID_HOST)
 }
 
 fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
@@ -692,13 +691,4 @@ fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     // the cache.
     let bypass = !body.is_end_stream() || validate::must_forward(&parts.headers);
     bypass.then_some(Why::Bypass)
-}
-
-#[inline]
-pub(crate) fn credentials(headers: &impl FieldLines) -> Credentials {
-    if headers.has(&AUTHORIZATION) || headers.has(&COOKIE) {
-        Credentials::Presented
-    } else {
-        Credentials::Anonymous
-    }
 }

@@ -1,143 +1,24 @@
 //! Sites: the settings of one origin, and the selection of the site for a request.
+//!
+//! This folder also has the table of all sites, keys, tags and purges by prefix. It uses `settings`,
+//! `origin` (connections of a site) and `metrics`; it never sees the engine's lookups or responses.
+
+pub mod key;
+pub(crate) mod prefix_purge;
+pub(crate) mod table;
+pub(crate) mod tags;
+pub(crate) mod warnings;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
-use forebay_core::Demand;
-use forebay_engine::{Coalesce, TierErrors};
 use forebay_semantics::cdn_loop::LoopMarker;
-use forebay_semantics::groups::GroupLimits;
-use forebay_semantics::storable::Rules;
-use forebay_semantics::{Networks, PeerAddress};
-use http::uri::Authority;
-use http::{HeaderValue, Method};
 
-use crate::failure::Fallback;
+use crate::authority::without_port;
 use crate::origin::Origin;
-use crate::origin::settings::OriginSettings;
-use crate::warnings::Warnings;
-
-/// Settings of a site; immutable once built.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SiteSettings {
-    /// Name of the site in keys, metrics, logs and purges.
-    pub id: Box<str>,
-    /// Hosts that the site answers for; empty means every host.
-    pub hosts: Vec<HostPattern>,
-    /// Path prefix that the site answers for, without a slash at its end; it is removed before a
-    /// request is forwarded.
-    pub prefix: Option<Box<str>>,
-    /// Origin server of the site.
-    pub origin: OriginSettings,
-    /// Maximum time for the origin's response head, and for each further piece of its body.
-    pub fetch_timeout: Duration,
-    /// Rules for storing the responses of the site.
-    pub rules: Rules,
-    /// Maximum number of stored variants of one URL.
-    pub variants_max: usize,
-    /// Requirements of a request that states none: early refresh, soft timeout, staleness while the
-    /// origin is unreachable.
-    pub demand: Demand,
-    /// Query parameters removed from the key and from the forwarded request; a `*` at the end
-    /// matches any suffix.
-    pub ignore_query: Vec<Box<str>>,
-    /// Sorts query parameters in the key and in the forwarded request if `true`.
-    pub sort_query: bool,
-    /// Request coalescing: which requests for one key share a load.
-    pub coalesce: Coalesce,
-    /// Answers plain hits from memory without parsing the request for other purposes. Responses are
-    /// the same; `false` helps to find out whether a defect is in this path.
-    pub direct_hits: bool,
-    /// Maximum time to wait for a fetch of another instance.
-    pub lease_wait_max: Duration,
-    /// Includes the cause of a failure in error responses if `true`.
-    pub expose_errors: bool,
-    /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
-    pub tier_errors: TierErrors,
-    /// Gives http and https one key if `true`.
-    pub ignore_scheme: bool,
-    /// Clients that may use the site.
-    pub access: ClientAccess,
-    /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
-    pub hsts: Option<HeaderValue>,
-    /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
-    pub is_forwarded_added: bool,
-    /// Response for requests that would get an error because the origin is unavailable.
-    pub fallback: Option<Fallback>,
-    /// Features of the site that are off by default.
-    pub opt_ins: OptIns,
-}
-
-impl SiteSettings {
-    /// Returns default settings for a site that accepts every request and whose origin is at
-    /// `authority`.
-    #[must_use]
-    pub fn new(id: impl Into<Box<str>>, authority: Authority) -> Self {
-        Self {
-            id: id.into(),
-            hosts: Vec::new(),
-            prefix: None,
-            origin: OriginSettings::new(authority),
-            fetch_timeout: Duration::from_secs(30),
-            rules: Rules::default(),
-            variants_max: 64,
-            demand: Demand::default(),
-            ignore_query: Vec::new(),
-            sort_query: false,
-            coalesce: Coalesce::default(),
-            direct_hits: true,
-            lease_wait_max: Duration::from_secs(10),
-            expose_errors: false,
-            tier_errors: TierErrors::default(),
-            ignore_scheme: false,
-            access: ClientAccess::default(),
-            hsts: None,
-            is_forwarded_added: false,
-            fallback: None,
-            opt_ins: OptIns::default(),
-        }
-    }
-}
-
-/// Networks of the clients that may use a site.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientAccess {
-    /// Networks that may use the site; empty means all.
-    pub allow: Networks,
-    /// Networks that may not, also if `allow` contains them.
-    pub deny: Networks,
-}
-
-impl ClientAccess {
-    /// Returns `true` if the client may use the site.
-    #[must_use]
-    pub fn admits(&self, client: PeerAddress) -> bool {
-        !self.deny.contains(client) && (self.allow.is_empty() || self.allow.contains(client))
-    }
-}
-
-/// Features of a site that not every origin supports. All are off by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OptIns {
-    /// Limits of cache groups (RFC 9875); `None` if groups are ignored.
-    pub groups: Option<GroupLimits>,
-    /// Methods other than GET and HEAD whose responses are stored, keyed by the request body.
-    pub methods: Vec<Method>,
-    /// Maximum length in bytes of a request body that is used as part of the key; a longer request
-    /// is not cached.
-    pub body_max: usize,
-}
-
-/// Pattern of the hosts that a site answers for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum HostPattern {
-    /// One host, in lower case, with any port.
-    Exact(Box<str>),
-    /// Every subdomain of this domain, in lower case; `*.shop.example` is stored as `shop.example`.
-    Below(Box<str>),
-}
+use crate::settings::{HostPattern, SiteSettings};
+use crate::site::warnings::Warnings;
 
 /// Active site: its settings and its connections to the origin.
 #[derive(Debug)]
@@ -277,17 +158,11 @@ fn is_below(host: &str, domain: &str) -> bool {
     host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
 }
 
-/// Removes the port. An IPv6 address is in brackets, so a colon after the last bracket starts a
-/// port.
-pub(crate) fn without_port(authority: &str) -> &str {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => host,
-        _ => authority,
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use http::uri::Authority;
+    use std::time::Duration;
+
     use super::*;
 
     pub(crate) fn site(id: &str, hosts: &[HostPattern], prefix: Option<&str>) -> Arc<Site> {
@@ -338,28 +213,5 @@ pub(crate) mod tests {
         assert_eq!(without_host(&sites, "/api/v1"), Some("api".into()));
         let named = vec![site("a", &[exact("a.example")], None), site("b", &[below("b")], None)];
         assert_eq!(without_host(&Sites::new(named), "/"), None);
-    }
-
-    #[test]
-    fn denied_networks_win_over_allowed_ones() {
-        let networks = |texts: &[&str]| {
-            let mut networks = Networks::default();
-            texts.iter().for_each(|text| networks.add(text).unwrap());
-            networks
-        };
-        let rows: [(&[&str], &[&str], &str, bool); 7] = [
-            (&[], &[], "192.0.2.1", true),
-            (&["10.0.0.0/8"], &[], "10.1.1.1", true),
-            (&["10.0.0.0/8"], &[], "192.0.2.1", false),
-            (&[], &["10.0.0.0/8"], "10.1.1.1", false),
-            (&[], &["10.0.0.0/8"], "192.0.2.1", true),
-            (&["10.0.0.0/8"], &["10.1.0.0/16"], "10.1.1.1", false),
-            (&["10.0.0.0/8"], &["10.1.0.0/16"], "::ffff:10.2.1.1", true),
-        ];
-        for (allow, deny, client, expected) in rows {
-            let access = ClientAccess { allow: networks(allow), deny: networks(deny) };
-            let client: std::net::IpAddr = client.parse().unwrap();
-            assert_eq!(access.admits(client.into()), expected, "{allow:?} {deny:?} {client}");
-        }
     }
 }

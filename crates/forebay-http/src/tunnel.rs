@@ -2,6 +2,10 @@
 //!
 //! Each direction has one buffer and runs at the speed of its receiver. The end of one side is
 //! passed on to the other, which may still send.
+//!
+//! `upgrade.rs` decides about protocol upgrades. This folder uses `metrics`.
+
+pub(crate) mod upgrade;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -16,7 +20,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::OpenTunnel;
-use crate::origin::{ConnectionPermits, SwitchedStream};
 
 /// Time after which a tunnel is closed if no byte moved in either direction: longer than the
 /// keep-alive interval of common protocols.
@@ -32,20 +35,25 @@ const BUFFER: usize = 16 << 10;
 /// Origin connection of a tunnel, with one permit of the origin's connections and one of its tunnels,
 /// released when it ends.
 pub struct Tunnel {
-    origin: SwitchedStream,
+    origin: Box<dyn OriginIo>,
     permits: TunnelPermits,
     open: Option<OpenTunnel>,
 }
 
+/// Stream of bytes to the origin of a tunnel.
+pub(crate) trait OriginIo: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> OriginIo for T {}
+
 /// Permits of a tunnel: one of all connections to the origin, and one of its tunnels.
 #[derive(Debug)]
 pub(crate) struct TunnelPermits {
-    pub(crate) _connection: ConnectionPermits,
+    pub(crate) _connection: OwnedSemaphorePermit,
     pub(crate) _tunnel: OwnedSemaphorePermit,
 }
 
 impl Tunnel {
-    pub(crate) const fn new(origin: SwitchedStream, permits: TunnelPermits) -> Self {
+    pub(crate) fn new(origin: Box<dyn OriginIo>, permits: TunnelPermits) -> Self {
         Self { origin, permits, open: None }
     }
 

@@ -9,16 +9,20 @@
 //! Three things indicate a gap: an entry that does not follow the last one, an end before the
 //! position of this instance, and another replication id of the server. Only the replication id
 //! reveals entries that were lost in a failover before they were read.
+//!
+//! This folder also checks entries against purges when they are read and stored, and receives changes
+//! by other programs. It uses `state`, `connection`, `purges` and `entry`; it never sees leases or the
+//! tier trait.
 
-mod bookmark;
 pub(crate) mod entry;
-pub(crate) mod progress;
 mod publish;
+pub(crate) mod purge_check;
 mod receive;
+mod tracking;
 pub(crate) mod version;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_core::{Key, Purge, Reach};
@@ -26,19 +30,17 @@ use forebay_engine::bus::{Bookmark, Listener, Notice, Published};
 use forebay_engine::{Bus, Newer, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
 
+use crate::connection::endpoint::{Endpoint, RemovalGuard};
 use crate::counts::count;
-use crate::endpoint::{Endpoint, RemovalGuard};
+use crate::entry::names::shared_name;
 use crate::error::Error;
-use crate::generation::BusId;
-use crate::names::shared_name;
-use crate::pending_removals::Reason;
-use crate::sharing::Sharing;
-use crate::tier::{Inner, Redis, failed};
+use crate::purges::generation::BusId;
+use crate::purges::pending_removals::Reason;
+use crate::state::bookmark::SavedPosition;
+use crate::state::sharing::Sharing;
+use crate::state::{Inner, Redis, failed};
 
-use bookmark::SavedPosition;
-use progress::BusProgress;
 use publish::{Publication, Publisher};
 pub(crate) use receive::BusReceiver;
 
@@ -50,89 +52,6 @@ pub(crate) const KEPT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Time after its last bus check for which an instance counts as alive.
 pub(crate) const ALIVE: Duration = Duration::from_secs(3);
-
-/// State of the bus on this instance.
-#[derive(Default)]
-pub(crate) struct BusClient {
-    listener: OnceLock<Arc<dyn Listener>>,
-    pub(crate) progress: BusProgress,
-    /// True if the last state announced to the listener was connected.
-    announced_connected: AtomicBool,
-    /// True if the bus itself was connected at the last check.
-    is_connected: AtomicBool,
-    /// True if tracking is enabled but not working. The bus then counts as lost.
-    tracking_lost: AtomicBool,
-    /// Wakes the reader: it must restart, or may start.
-    pub(crate) reader_wakeup: Notify,
-    /// Signals that another endpoint may be in use now.
-    pub(crate) endpoint_changed: Arc<Notify>,
-}
-
-impl BusClient {
-    /// Creates a disconnected client.
-    pub(crate) fn new(has_tracking: bool) -> Self {
-        Self { tracking_lost: AtomicBool::new(has_tracking), ..Self::default() }
-    }
-
-    pub(crate) fn has_listener(&self) -> bool {
-        self.listener.get().is_some()
-    }
-
-    fn notify(&self, notices: impl IntoIterator<Item = Notice>) {
-        for notice in notices {
-            match notice {
-                Notice::Connected => {
-                    self.is_connected.store(true, Ordering::Release);
-                    if self.is_tracking_lost() {
-                        continue;
-                    }
-                    self.announced_connected.store(true, Ordering::Release);
-                }
-                Notice::Disconnected => {
-                    self.is_connected.store(false, Ordering::Release);
-                    if !self.announced_connected.swap(false, Ordering::AcqRel) {
-                        continue;
-                    }
-                }
-                Notice::Gap
-                | Notice::Purged { .. }
-                | Notice::Outdated { .. }
-                | Notice::Reached(_) => {}
-            }
-            self.deliver(notice);
-        }
-    }
-
-    fn deliver(&self, notice: Notice) {
-        if let Some(listener) = self.listener.get() {
-            listener.hear(notice);
-        }
-    }
-
-    pub(crate) fn is_tracking_lost(&self) -> bool {
-        self.tracking_lost.load(Ordering::Acquire)
-    }
-
-    /// Reports a gap, since changes before this moment were not received, and the connection if the
-    /// bus is connected.
-    fn tracking_started(&self) {
-        self.tracking_lost.store(false, Ordering::Release);
-        self.deliver(Notice::Gap);
-        if self.is_connected.load(Ordering::Acquire) {
-            self.notify([Notice::Connected]);
-        }
-    }
-
-    /// Marks tracking as lost. Returns whether the bus was connected until now.
-    fn tracking_stopped(&self) -> bool {
-        self.tracking_lost.store(true, Ordering::Release);
-        let was_connected = self.announced_connected.swap(false, Ordering::AcqRel);
-        if was_connected {
-            self.deliver(Notice::Disconnected);
-        }
-        was_connected
-    }
-}
 
 /// Names in Redis that belong to no single key.
 pub(crate) struct SharedNames {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::envelope::Undecodable;
+use crate::entry::envelope::Undecodable;
 use crate::error::Error;
 
 macro_rules! counts {

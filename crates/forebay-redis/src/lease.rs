@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, KeyRef, PurgeState, TagSet, Timestamp, Vary};
+use forebay_core::{Key, KeyRef, PurgeState, Timestamp, Vary};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Permit, Release, Woken};
 use forebay_engine::{Leases, TierError};
 use futures_util::FutureExt;
@@ -18,21 +18,22 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::{RedisResult, Value};
 use ring::rand::SecureRandom;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::bus::progress::BusPosition;
+use crate::bus::purge_check::GenerationsReply;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::link::{Link, RawValue, WritePermission, millis, unexpected};
+use crate::connection::scripts::{self};
+use crate::connection::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
 use crate::counts::count;
-use crate::endpoint::Endpoint;
-use crate::envelope::{self, AgeSource, Undecodable};
+use crate::entry::envelope::{self, AgeSource, Undecodable};
+use crate::entry::names::{Names, entry_name, lease_field, variant_field};
 use crate::error::Error;
-use crate::link::{Link, RawValue, WritePermission, millis, parse_bool, unexpected};
-use crate::names::{Names, entry_name, lease_field, variant_field};
-use crate::purge_check::GenerationsReply;
-use crate::scripts::{self, Call};
-use crate::sharing::{LeaseTerms, Sharing, channels};
-use crate::tier::{Inner, Redis, failed};
-use crate::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
+use crate::settings::sharing::LeaseTerms;
+use crate::state::held_lease::{HELD, HeldLease};
+use crate::state::progress::BusPosition;
+use crate::state::sharing::{Sharing, channels};
+use crate::state::{Inner, Redis, failed};
 
 /// Maximum number of leases per primary key: one for each variant that is loaded.
 const LEASES_MAX: u64 = 256;
@@ -42,85 +43,6 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// Margin after the end of another instance's lease before the next request.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
-
-/// A lease held by this instance.
-pub(crate) struct HeldLease {
-    pub(crate) primary: Key,
-    pub(crate) names: Names,
-    pub(crate) endpoint: Arc<Endpoint>,
-    /// Bus position before the request, if known.
-    pub(crate) position: Option<BusPosition>,
-    token: [u8; 16],
-    terms: LeaseTerms,
-    /// Field in the hash of leases; [`Permit::narrow`] changes it.
-    field: Mutex<Vec<u8>>,
-    /// Time of the grant on the exact clock.
-    pub(crate) since: Duration,
-    /// Assumed end, in milliseconds of the exact clock.
-    until: AtomicU64,
-    state: AtomicU8,
-    renewal: Mutex<Option<AbortHandle>>,
-}
-
-const HELD: u8 = 0;
-/// State: withdrawn or expired.
-const LOST: u8 = 1;
-/// State: released, or ended by a store.
-const ENDED: u8 = 2;
-
-impl HeldLease {
-    pub(crate) fn permission(&self) -> WritePermission {
-        WritePermission { field: self.field.lock().clone(), token: self.token }
-    }
-
-    /// Returns whether the lease is assumed to be valid at this time of the exact clock.
-    pub(crate) fn is_valid(&self, now: Duration) -> bool {
-        self.state.load(Ordering::Acquire) == HELD
-            && millis(now) < self.until.load(Ordering::Acquire)
-    }
-
-    /// Returns whether the lease has neither ended nor been lost.
-    fn is_open(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD
-    }
-
-    fn lose(&self) {
-        self.mark_lost();
-        self.stop();
-    }
-
-    /// Marks the lease as lost unless it has ended.
-    fn mark_lost(&self) {
-        let _ = self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Ends the lease; returns `true` on the first call only.
-    pub(crate) fn end(&self) -> bool {
-        self.stop();
-        self.state.swap(ENDED, Ordering::AcqRel) == HELD
-    }
-
-    fn stop(&self) {
-        if let Some(renewal) = self.renewal.lock().take() {
-            renewal.abort();
-        }
-    }
-
-    /// Checks for evictions after the lease disappeared without a known purge of its key.
-    pub(crate) async fn check_loss(&self) {
-        let departed = self.position.map(|position| position.id).unwrap_or_default();
-        let (key, tags) = (self.primary.borrowed(), TagSet::default());
-        if self.endpoint.tombstones.standing(key, &tags, departed) == PurgeState::Valid {
-            self.endpoint.check_evictions(&self.names.leases).await;
-        }
-    }
-
-    async fn run(&self, call: Call<'_>) -> Result<bool, Error> {
-        let wait_max = self.endpoint.write_timeout;
-        let run = |link: Arc<Link>| async move { parse_bool(link.run(&call).await?) };
-        self.endpoint.run(wait_max, run).await
-    }
-}
 
 /// Reply to a lease request.
 enum AcquireReply {

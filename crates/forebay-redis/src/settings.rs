@@ -1,13 +1,16 @@
-//! Settings of a Redis tier: addresses of its servers, logins, TLS and timeouts.
+//! Settings of a Redis tier: addresses of its servers, logins, TLS and timeouts; sharing of leases and
+//! purges with other instances.
+
+pub(crate) mod sharing;
 
 use std::fmt;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
-use crate::envelope::Sealing;
-use crate::pack::Packing;
-use crate::sharing::SharingSettings;
+use crate::entry::envelope::Sealing;
+use crate::entry::pack::Packing;
+use crate::settings::sharing::SharingSettings;
 
 /// Default timeout of a read: below what a person notices, above the response time of a healthy
 /// server in the same building.

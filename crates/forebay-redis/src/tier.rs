@@ -4,53 +4,37 @@
 //! timeout. The reply is untrusted: a value that is not an entry of this key is counted and treated
 //! as a miss. A write has two steps, explained in `link.rs`. A removal is carried out on the
 //! endpoint in use and stays pending on the others until they have carried it out.
+//!
+//! This folder uses `bus`, `state`, `connection`, `entry` and `settings`; it is the only one that knows
+//! the engine's tier trait.
 
+mod entry_writer;
+
+use crate::entry::pack::BLOCKING_FROM;
+use crate::state::{Inner, Redis, failed};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::frame::Decoded;
 use forebay_core::{Key, KeyRef, Meta, Timestamp};
 use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::SystemRandom;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::bus::{BusClient, BusReceiver};
+use crate::bus::BusReceiver;
+use crate::connection::endpoint::{Channel, Endpoint};
+use crate::connection::link::RawValue;
+use crate::connection::watch::watch;
 use crate::counts::{Counters, Counts, EndpointState, NoticeListener, SharingState, add, count};
-use crate::endpoint::{Channel, Endpoint};
-use crate::entry_writer::WriteKind;
-use crate::envelope::{self, OpenedValue, Receipt, Sealing};
-use crate::error::Error;
-use crate::link::RawValue;
-use crate::names::{Names, entry_name};
-use crate::pending_removals::Reason;
+use crate::entry::envelope::{self, OpenedValue, Receipt};
+use crate::entry::names::entry_name;
+use crate::purges::pending_removals::Reason;
 use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
-use crate::sharing::{Sharing, channels};
-use crate::watch::watch;
-
-/// Minimum size of a value, in bytes, that is compressed and decompressed on a blocking thread. For
-/// smaller values the switch costs more than the work.
-pub(crate) const BLOCKING_FROM: usize = 64 << 10;
-
-/// A tier in Redis. Clones share one tier; dropping the last one closes its connections.
-#[derive(Clone)]
-pub struct Redis(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) endpoints: Arc<[Arc<Endpoint>]>,
-    pub(crate) namespace: String,
-    pub(crate) sealing: Arc<Sealing>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) random: SystemRandom,
-    pub(crate) sharing: Option<Arc<Sharing>>,
-    /// Prefix of the instances' channels.
-    pub(crate) channels: String,
-    /// Dropped with the tier, which ends the connection thread.
-    _running: oneshot::Sender<()>,
-}
+use crate::state::bus_client::BusClient;
+use crate::state::sharing::{Sharing, channels};
+use crate::tier::entry_writer::WriteKind;
 
 impl Redis {
     /// Creates a tier and returns at once. Connecting continues in the background until a server
@@ -155,19 +139,6 @@ fn drive() -> Result<(Handle, oneshot::Sender<()>), SettingsError> {
 }
 
 impl Inner {
-    pub(crate) fn names(&self, key: KeyRef<'_>) -> Arc<Names> {
-        Arc::new(Names::of(&self.namespace, key))
-    }
-
-    /// Returns the index of the nearest endpoint that answers, and the endpoint.
-    pub(crate) fn used(&self) -> Result<(usize, &Arc<Endpoint>), TierError> {
-        let used = self.endpoints.iter().enumerate().find(|(_, endpoint)| endpoint.is_usable());
-        used.ok_or_else(|| {
-            self.counters.failure(&Error::Unavailable);
-            failed(Error::Unavailable)
-        })
-    }
-
     async fn read(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
         let (_, endpoint) = self.used()?;
         let name = entry_name(&self.namespace, key);
@@ -242,25 +213,6 @@ impl Inner {
         opened
     }
 
-    pub(crate) fn random_token(&self) -> Result<[u8; 16], TierError> {
-        let mut random = [0; 16];
-        self.random.fill(&mut random).map_err(|_| {
-            TierError::failed(
-                "the operating system gave no random numbers for the id of a Redis value",
-            )
-        })?;
-        Ok(random)
-    }
-
-    /// Schedules the removal of the stored entry, which is older than the one that is too large.
-    pub(crate) fn too_large(&self, names: &Arc<Names>) -> TierError {
-        count(&self.counters.too_large);
-        for endpoint in self.endpoints.iter() {
-            drop(endpoint.begin_removal(names, Reason::Superseded));
-        }
-        TierError::TooLarge
-    }
-
     async fn remove(&self, key: KeyRef<'_>) -> Result<bool, TierError> {
         let names = self.names(key);
         // Recorded first, so that dropping this future does not cancel the removal. Removals on
@@ -321,7 +273,8 @@ impl Tier for Redis {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         self.begin_by(key, meta, head, WriteKind::Leased(lease))
@@ -349,20 +302,5 @@ impl Redis {
             Ok(Box::new(writer) as Box<dyn Writer>)
         }
         .boxed()
-    }
-}
-
-pub(crate) fn stored(opened: OpenedValue) -> Stored {
-    let OpenedValue { entry: Decoded { meta, head, body }, annotations } = opened;
-    // An empty body has no pieces.
-    let pieces = (!body.is_empty()).then_some(Ok(body));
-    let stamp = annotations.stamp;
-    Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
-}
-
-pub(crate) fn failed(error: Error) -> TierError {
-    match error {
-        Error::TimedOut => TierError::TimedOut,
-        other => TierError::failed(other),
     }
 }

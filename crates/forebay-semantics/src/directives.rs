@@ -1,4 +1,10 @@
-//! Parser for all `Cache-Control` lines of a request or a response.
+//! Parser for all `Cache-Control` lines of a request or a response, targeted fields, and the fields that
+//! directives exclude from storing.
+//!
+//! This folder uses `fields`; it never sees lifetimes or stored entries.
+
+pub mod policy;
+pub mod withheld;
 
 use std::time::Duration;
 

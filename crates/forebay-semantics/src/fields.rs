@@ -1,4 +1,8 @@
-//! Parsers for parts of field values: lists, durations in seconds, single values.
+//! Parsers for parts of field values: lists, durations in seconds, single values, dates.
+//!
+//! This folder uses no other; it never sees what a field means.
+
+pub mod date;
 
 use std::time::Duration;
 

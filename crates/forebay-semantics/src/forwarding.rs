@@ -1,12 +1,21 @@
 //! Forwarding fields (`X-Forwarded-*`, `Forwarded`) and client certificates for the origin, set by the
-//! cache and never copied from a request.
+//! cache and never copied from a request; hop-by-hop fields, trailers, and the client behind proxies.
+//!
+//! This folder uses `fields`.
+
+pub mod cdn_loop;
+pub mod client_address;
+pub mod hop;
+pub mod networks;
+pub(crate) mod scheme;
+pub mod trailers;
 
 use std::net::IpAddr;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::networks::PeerAddress;
-use crate::scheme::Scheme;
+use crate::forwarding::networks::PeerAddress;
+use crate::forwarding::scheme::Scheme;
 
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");

@@ -32,49 +32,36 @@
 //! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
 //! everything that depends on stored entries.
 
-pub mod cdn_loop;
-pub mod client_address;
-pub mod date;
-pub mod demand;
 pub mod directives;
 mod fields;
 pub mod forwarding;
-pub mod freshen;
-pub mod groups;
-pub mod hop;
-pub mod lifetime;
-pub mod multipart;
-pub mod networks;
-pub mod partial;
-pub mod policy;
-mod preferences;
-pub mod range;
+mod freshness;
+mod invalidation;
+mod message;
+mod ranges;
 pub mod rules;
 #[cfg(test)]
 mod samples;
-mod scheme;
-mod spacing;
 pub mod status;
 pub mod storable;
-pub mod trailers;
-pub mod unsafe_methods;
-pub mod validate;
-pub mod vary;
-pub mod withheld;
+mod validation;
+mod variants;
 
-pub use demand::demand;
+pub use directives::policy::{self, Policy};
+pub use directives::withheld::{self, Withheld};
 pub use directives::{Directives, Scope};
-pub use fields::FieldLines;
-pub use lifetime::{initial_age, lifetime};
-pub use networks::{Networks, PeerAddress};
-pub use policy::Policy;
-pub use range::{SingleRange, Wanted, range, ranges};
-pub use scheme::Scheme;
+pub use fields::{FieldLines, date};
+pub use forwarding::networks::{self, Networks, PeerAddress};
+pub use forwarding::scheme::Scheme;
+pub use forwarding::{cdn_loop, client_address, hop, trailers};
+pub use freshness::demand::{self, demand};
+pub use freshness::lifetime::{self, initial_age, lifetime};
+pub use invalidation::groups;
+pub use invalidation::unsafe_methods::{self, Target, also_invalidated, invalidates, is_safe};
+pub use message::{RequestRef, ResponseRef, Rules};
+pub use ranges::range::{self, SingleRange, Wanted, range, ranges};
+pub use ranges::{multipart, partial};
 pub use status::{CacheStatus, Forward, Handling, forward_reason};
-pub use storable::{
-    RequestRef, ResponseRef, Rules, Storable, Unstorable, check_storable, check_storable_part,
-    storable,
-};
-pub use unsafe_methods::{Target, also_invalidated, invalidates, is_safe};
-pub use vary::{Selects, selecting_value, selects};
-pub use withheld::Withheld;
+pub use storable::{Storable, Unstorable, check_storable, check_storable_part, storable};
+pub use validation::{freshen, validate};
+pub use variants::vary::{self, Selects, selecting_value, selects};

@@ -4,7 +4,7 @@ use forebay_core::Why;
 use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
-use crate::hop::PSEUDONYM;
+use crate::forwarding::hop::PSEUDONYM;
 
 /// Inline capacity in bytes, enough for the longest value, so that rendering allocates only the
 /// value itself.

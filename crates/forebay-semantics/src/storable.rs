@@ -1,55 +1,17 @@
 //! Storability of a response in a shared cache, with the reason against it (RFC 9111 section 3).
 
-use std::time::Duration;
-
 use forebay_core::{Lifetime, WallTime};
-use http::header::{AUTHORIZATION, COOKIE, EXPIRES, HeaderMap, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, EXPIRES, SET_COOKIE};
 use http::{Method, StatusCode};
 
 use crate::directives::Directives;
-use crate::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of};
-use crate::partial::{ContentRange, received_range};
-use crate::policy::Policy;
-use crate::validate::validator;
-use crate::vary::{Selects, selects};
-use crate::withheld::Withheld;
-
-/// Options of a site for storing responses, where the RFCs leave a choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Freshness lifetime of a response without an explicit one, if its status allows a heuristic
-    /// lifetime. Zero selects the heuristic of `Last-Modified`.
-    pub default_ttl: Duration,
-    /// Freshness lifetime of a response with status 404, 405, 410, 414 or 501 without an explicit
-    /// one. Zero selects `default_ttl`.
-    pub negative_ttl: Duration,
-    /// Stores responses with `Set-Cookie`, including the cookie.
-    pub store_set_cookie: bool,
-    /// Selects a response with `Content-Encoding` for requests with any `Accept-Encoding`, unless
-    /// its `Vary` names that field.
-    pub share_codings: bool,
-    /// Gives a response to a request with `Cookie` a heuristic lifetime if it has neither explicit
-    /// freshness nor `public`.
-    pub heuristics_with_cookie: bool,
-}
-
-/// Request of an exchange, borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestRef<'a> {
-    /// Method of the request.
-    pub method: &'a Method,
-    /// Header fields of the request.
-    pub headers: &'a HeaderMap,
-}
-
-/// Final response of an exchange, borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct ResponseRef<'a> {
-    /// Status code of the response.
-    pub status: StatusCode,
-    /// Header fields of the response.
-    pub headers: &'a HeaderMap,
-}
+use crate::directives::policy::Policy;
+use crate::directives::withheld::Withheld;
+use crate::freshness::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of};
+use crate::message::{RequestRef, ResponseRef, Rules};
+use crate::ranges::partial::{ContentRange, received_range};
+use crate::validation::validate::validator;
+use crate::variants::vary::{Selects, selects};
 
 /// Reason against storing a response in a shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +95,7 @@ pub fn check_storable(
 
 /// Decides whether a 206 may be stored (RFC 9111 section 3.3), and returns its range: see
 /// [`received_range`]. A stored part answers requests for the bytes in it;
-/// [`can_combine`](crate::partial::can_combine) tells whether other parts can be combined with it.
+/// [`can_combine`](crate::ranges::partial::can_combine) tells whether other parts can be combined with it.
 ///
 /// # Errors
 ///

@@ -90,10 +90,10 @@ pub struct Handshake<S> {
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The handshake was not complete in time.
-    #[error("the TLS handshake was not complete in time")]
+    #[error("the TLS handshake was not complete within handshake_timeout")]
     Timeout,
     /// No certificate has the requested name.
-    #[error("no certificate for the requested server name")]
+    #[error("no certificate has the server name that the client requested, or it requested none")]
     UnknownName,
     /// The client or the connection failed.
     #[error(transparent)]

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
+use crate::lifetimes::schedule::Schedule;
 use crate::lifetimes::{Fresh, LifetimeOverrides};
-use crate::schedule::Schedule;
 
 /// Duration for which calls for a key are not coalesced after a [passed](Answer::pass) answer:
 /// long enough that a crowd does not queue for an answer it cannot share, short enough that one
@@ -34,29 +34,30 @@ impl<V: Send + Sync + 'static> Prior<V> {
 }
 
 impl<V> Prior<V> {
-    /// Returns the previous value of the key; `None` if nothing is stored or the stored entry says
-    /// that the value is absent.
+    /// Returns the previous value of the key; `None` if nothing is stored, or if the stored entry
+    /// says that the key has no value.
     #[must_use]
     pub const fn value(&self) -> Option<&Arc<V>> {
         self.value.as_ref()
     }
 
-    /// Returns the [validator](Answer::validator) of the previous answer, such as an `ETag` or a
-    /// digest. `None` if that answer had none, or a [version](Self::version) instead.
+    /// Returns the [validator](Answer::validator) of the stored entry, such as an `ETag` or a
+    /// digest, as an earlier answer set it. `None` if it has none, or a [version](Self::version)
+    /// instead.
     #[must_use]
     pub fn validator(&self) -> Option<&[u8]> {
         self.validator.as_deref().filter(|tag| version::read(tag).is_none())
     }
 
-    /// Returns the [version](Answer::version) of the stored entry, as set by the previous answer or
-    /// by [`Cache::set_versioned`](crate::Cache::set_versioned); `None` if it has none.
+    /// Returns the [version](Answer::version) of the stored entry, as an earlier answer or
+    /// [`Cache::set_versioned`](crate::Cache::set_versioned) set it; `None` if it has none.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         version::read(self.validator.as_ref()?)
     }
 
     /// Returns the time since the stored entry was loaded, set or found unchanged, also if the
-    /// entry says that the value is absent. `None` if nothing is stored.
+    /// entry says that the key has no value. `None` if nothing is stored.
     #[must_use]
     pub const fn age(&self) -> Option<Duration> {
         self.age
@@ -132,9 +133,10 @@ impl<V> Answer<V> {
         Self::of(AnswerKind::Unchanged)
     }
 
-    /// Creates an answer for this call only: a value, or `None` for its absence (hit-for-miss). It
-    /// is neither stored nor given to callers that wait for the same key. For ten seconds, or until
-    /// an answer for the key is stored, calls for the key are not coalesced.
+    /// Creates an answer that only this call gets: a value, or `None` for its absence
+    /// (hit-for-miss). It is not stored, and calls that wait for the key load for themselves. For
+    /// ten seconds, or until an answer for the key is stored, calls for the key do not wait for
+    /// each other.
     pub fn pass(value: Option<V>) -> Self {
         Self::of(AnswerKind::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
@@ -146,7 +148,8 @@ impl<V> Answer<V> {
         self
     }
 
-    /// Sets a schedule: the answer becomes stale at the schedule's next time. Replaces a `ttl`.
+    /// Sets a schedule for the answer: it becomes stale at the schedule's next time. Replaces a
+    /// `ttl`.
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
@@ -165,7 +168,8 @@ impl<V> Answer<V> {
         self
     }
 
-    /// Adds tags by which the entry can be invalidated, beside the tags of the call.
+    /// Adds tags to the entry, by which it can be invalidated, beside the tags of the call's
+    /// options.
     pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self

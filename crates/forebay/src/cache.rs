@@ -1,4 +1,15 @@
 //! The handles of a cache, and their operations.
+//!
+//! This folder has all calls for one key. It uses `codec`, `lifetimes`, `tiers`, `answer`, `options`,
+//! `stats` and `error`; it never sees batches.
+
+pub(crate) mod builder;
+pub(crate) mod call;
+pub(crate) mod explain;
+pub(crate) mod get_future;
+pub(crate) mod load;
+pub(crate) mod load_cycles;
+pub(crate) mod shared;
 
 use std::convert::identity;
 use std::fmt;
@@ -12,14 +23,14 @@ use futures_util::FutureExt;
 use tokio::time::interval;
 
 use crate::answer::{Answer, Prior};
-use crate::builder::Builder;
-use crate::call::Call;
+use crate::cache::builder::Builder;
+use crate::cache::call::Call;
+use crate::cache::explain::Explanation;
+use crate::cache::get_future::GetFuture;
+use crate::cache::load::StoreOptions;
+use crate::cache::shared::Shared;
 use crate::error::Error;
-use crate::explain::Explanation;
-use crate::get_future::GetFuture;
-use crate::load::StoreOptions;
 use crate::options::Options;
-use crate::shared::Shared;
 use crate::stats::{Stats, TierStats};
 
 /// Interval at which [`Cache::flush`] polls for unfinished work: the longest unneeded delay of a
@@ -54,8 +65,8 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Returns the settings of a new cache. The name distinguishes the cache from other caches in
-    /// the keys of shared tiers.
+    /// Returns the builder of a new cache. The name distinguishes the cache from other caches in
+    /// the keys of shared tiers, in which caches of one name share their values.
     pub fn builder(name: impl Into<String>) -> Builder<V> {
         Builder::new(name.into())
     }
@@ -159,8 +170,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         GetFuture::new(self, key, Ok, miss)
     }
 
-    /// Stores a value. A load that started earlier does not replace it. Returns `false` if the value
-    /// is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be encoded.
+    /// Stores a value. A load that started earlier does not replace it. Returns `false` if the
+    /// value is not stored: it exceeds [`value_max`](crate::Builder::value_max), cannot be encoded,
+    /// or its key was removed while this call ran.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
@@ -205,21 +217,24 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.remove_version(key.borrowed(), newer).await
     }
 
-    /// Removes the value of a key from all tiers. A load in flight for the key answers the calls
-    /// that wait for it, and is not stored. Returns `false` if nothing was stored.
+    /// Removes the value of a key from all tiers. A load in progress answers the calls that wait
+    /// for it, and its result is not stored. Returns `false` if nothing was stored.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
-    /// Makes the value of a key stale (soft purge): it is served only within its stale windows.
+    /// Makes the value of a key stale (soft purge): it is then served only while
+    /// [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
+    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
     /// Returns `false` if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Soft).await.found
     }
 
-    /// Removes all entries of this cache with a tag. The cost does not depend on their number.
+    /// Removes all entries of this cache that have the tag (hard purge). The cost does not depend
+    /// on the number of entries.
     pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
     }
@@ -231,8 +246,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
-    /// Makes all entries of this cache with a tag stale (soft purge): they are served only within
-    /// their stale windows.
+    /// Makes all entries of this cache with a tag stale (soft purge): they are then served only
+    /// while [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
+    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
     pub async fn expire_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;
     }
@@ -245,8 +261,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Returns the state of the bus, which carries invalidations between processes: whether it is
-    /// connected, and the number of invalidations not published yet. They are retried in order.
-    /// `None` without a [`cluster`](crate::Builder::cluster).
+    /// connected, and how many invalidations of this process are not published yet (publishing them
+    /// is retried). `None` without a [`cluster`](crate::Builder::cluster).
     #[must_use]
     pub fn bus_status(&self) -> Option<BusStatus> {
         self.shared.engine.bus_status()
@@ -310,7 +326,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 }
 
-/// A view of a cache whose calls use other options; see [`Cache::with`].
+/// A view of a cache whose calls use other options than the cache; from [`Cache::with`].
 #[derive(Debug)]
 pub struct With<'a, V> {
     cache: &'a Cache<V>,
@@ -384,13 +400,14 @@ impl<V: Send + Sync + 'static> With<'_, V> {
     }
 
     /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`]. Returns
-    /// `false` if the value is not stored: it exceeds `value_max`, was removed meanwhile, or cannot be
-    /// encoded.
+    /// `false` if the value is not stored: it exceeds [`value_max`](crate::Builder::value_max),
+    /// cannot be encoded, or its key was removed while this call ran.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
 
-    /// Stores a version of a value with the lifetime and the tags of these options; see
+    /// Stores a version of a value with the lifetime and the tags of these options, unless its
+    /// version is not newer than the stored or removed one; then it returns `false`. See
     /// [`Cache::set_versioned`].
     pub async fn set_versioned(
         &self,

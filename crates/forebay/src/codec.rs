@@ -73,41 +73,63 @@ const VALUE_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The format cannot represent the value, or the stored bytes are not a value of the expected
-    /// type.
+    /// The format (MessagePack, JSON, postcard, …) cannot represent the value, or the stored bytes
+    /// are not a value of the expected type in this format.
     #[error(
         "the codec's format cannot represent the value, or the stored bytes are not a value of the \
              expected type: {0}"
     )]
     Format(Arc<str>),
-    /// The header is not one of this codec: another program or a later version wrote the bytes.
-    #[error("the bytes are not a value that this version of the codec has encoded")]
+    /// The compression library failed: while compressing a value, while decompressing stored bytes
+    /// that are damaged, or while training or preparing a dictionary.
+    #[error("a value or dictionary cannot be compressed or decompressed: {0}")]
+    Compression(Arc<str>),
+    /// The stored bytes do not begin with a header that this version of the codec reads: another
+    /// program or a later version of forebay wrote them.
+    #[error(
+        "the stored bytes have no header of this codec: another program or a later version of \
+             forebay wrote them"
+    )]
     Unknown,
-    /// The bytes given as a dictionary are not a Zstandard dictionary with an id.
+    /// The bytes given to `Dictionary::from_bytes` are not a Zstandard dictionary with an id.
     #[error("the bytes are not a Zstandard dictionary with an id")]
     NotADictionary,
-    /// The format or the compression needs the named Cargo feature, which is not enabled.
-    #[error("the encoded value needs the Cargo feature {0} of forebay, which is not enabled")]
+    /// The dictionary has this number of bytes, and the maximum is 1 MiB.
+    #[error("the dictionary has {0} bytes, and the maximum is 1 MiB")]
+    DictionaryTooLarge(usize),
+    /// The stored value has a format or a compression that needs the named Cargo feature of
+    /// forebay, which is not enabled.
+    #[error("the stored value needs the Cargo feature {0} of forebay, which is not enabled")]
     NotBuiltIn(&'static str),
-    /// The value needs the dictionary with this id, which this codec does not have.
+    /// The stored value was compressed with the dictionary with this id, which this codec does not
+    /// have.
     #[error(
-        "the encoded value needs dictionary {0:08x}, which the codec of this cache does not have"
+        "the stored value needs dictionary {0:08x}, which the codec of this cache does not have"
     )]
     UnknownDictionary(u32),
-    /// The value is larger than 64 MiB, or its length differs from the header.
-    #[error("the encoded value is larger than 64 MiB, or its length differs from its header")]
-    Size,
+    /// The encoded value has this number of bytes before compression, and the maximum is 64 MiB.
+    #[error("the encoded value has {0} bytes before compression, and the maximum is 64 MiB")]
+    TooLarge(usize),
+    /// The stored value does not decompress to this length in bytes, which its header states: the
+    /// stored bytes are damaged.
+    #[error("the stored value does not decompress to the {0} bytes that its header states")]
+    WrongLength(usize),
 }
 
 impl CodecError {
     pub(crate) fn format(cause: impl std::fmt::Display) -> Self {
         Self::Format(cause.to_string().into())
     }
+
+    pub(crate) fn compression(cause: impl std::fmt::Display) -> Self {
+        Self::Compression(cause.to_string().into())
+    }
 }
 
+/// Compression libraries return I/O errors; formats do not.
 impl From<io::Error> for CodecError {
     fn from(error: io::Error) -> Self {
-        Self::format(error)
+        Self::compression(error)
     }
 }
 
@@ -140,14 +162,15 @@ impl<F> Codec<F> {
         Self { format, settings: CompressionSettings::default() }
     }
 
-    /// Compresses values from the [threshold](Self::threshold) on, unless that makes them larger.
+    /// Sets the compression of encoded values that are at least [`threshold`](Self::threshold)
+    /// bytes long. A value that would become larger stays uncompressed. Default: no compression.
     pub const fn compressed(mut self, compression: Compression) -> Self {
         self.settings.compression = compression;
         self
     }
 
-    /// Sets the minimum length, in bytes, of an encoded value that is compressed. Default: 1 KiB,
-    /// and 64 bytes with a dictionary.
+    /// Sets the minimum length, in bytes, from which encoded values are compressed. Default: 1 KiB;
+    /// 64 bytes with a dictionary.
     pub const fn threshold(mut self, bytes: usize) -> Self {
         self.settings.threshold = Some(bytes);
         self
@@ -161,8 +184,9 @@ impl<F> Codec<F> {
         self
     }
 
-    /// Also decodes values that were compressed with this dictionary: the previous one, or the next
-    /// one during a rolling deployment. A codec keeps 16 dictionaries at most.
+    /// Adds a dictionary for reading only: values that were compressed with it can be decoded. Use
+    /// it for the previous dictionary, or for the next one during a rolling deployment. A codec
+    /// keeps at most 16 dictionaries, and drops the oldest.
     #[cfg(feature = "compression-dictionary")]
     pub fn also_reads(mut self, dictionary: &Dictionary) -> Self {
         self.settings.dictionaries.read_with(dictionary);
@@ -173,7 +197,7 @@ impl<F> Codec<F> {
     /// types. Use at least several hundred values; more than ten thousand bring little.
     ///
     /// # Errors
-    /// The format cannot represent a value, or the sample is too small.
+    /// The format cannot represent a value, or the sample is too small for a dictionary.
     #[cfg(feature = "compression-dictionary")]
     pub fn train<'v, V: 'v>(
         &self,
@@ -202,11 +226,9 @@ impl<F> Codec<F> {
         let mut out = vec![0; HEADER];
         self.format.write(value, &mut out)?;
         let plain = out.len() - HEADER;
-        if plain > VALUE_MAX {
-            return Err(CodecError::Size);
-        }
+        let length = u32::try_from(plain).ok().filter(|_| plain <= VALUE_MAX);
+        let length = length.ok_or(CodecError::TooLarge(plain))?;
         let compression = self.settings.compress(&mut out)?;
-        let length = u32::try_from(plain).map_err(|_| CodecError::Size)?;
         out[..2].copy_from_slice(&MAGIC);
         out[2..6].copy_from_slice(&[VERSION, F::ID, compression, 0]);
         out[6..HEADER].copy_from_slice(&length.to_le_bytes());
@@ -216,8 +238,8 @@ impl<F> Codec<F> {
     /// Decodes a value, also if another codec of this library wrote it.
     ///
     /// # Errors
-    /// The bytes are not a value of this type, or need a Cargo feature or a dictionary that is
-    /// missing.
+    /// The bytes are damaged, are not a value of this type, or need a Cargo feature or a dictionary
+    /// that this codec does not have.
     pub fn decode<V>(&self, bytes: &[u8]) -> Result<V, CodecError>
     where
         F: Format<V>,
@@ -228,11 +250,13 @@ impl<F> Codec<F> {
             return Err(CodecError::Unknown);
         }
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
-        let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_MAX);
-        let length = length.ok_or(CodecError::Size)?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > VALUE_MAX {
+            return Err(CodecError::TooLarge(length));
+        }
         let plain = self.settings.decompress(compression, encoded, length)?;
         if plain.len() != length {
-            return Err(CodecError::Size);
+            return Err(CodecError::WrongLength(length));
         }
         self.format.read(format, &plain)
     }

@@ -21,19 +21,19 @@ pub enum Error {
     /// [`Error::cause`].
     #[error("the loader failed: {0}")]
     Load(Cause),
-    /// The loader panicked with this message, or its runtime was shut down.
+    /// The loader panicked with this message, or the tokio runtime of its load was shut down.
     #[error("the loader panicked or was aborted: {0}")]
     Panicked(Arc<str>),
-    /// The call or its load took longer than this time: the hard timeout or the load timeout. After
-    /// a hard timeout the load continues, so a later call may find its value.
+    /// The call got no value within this time: its hard timeout, or the load timeout of its load.
+    /// After a hard timeout the load continues, so a later call may find its value.
     #[error("the call got no value within its timeout of {0:?}")]
     TimedOut(Duration),
     /// At least two loads of the key in a row failed, the last one with this error. The cache
     /// starts no load for the key for up to one second.
     #[error("no load started for up to a second, because the last loads of this key failed: {0}")]
     BackingOff(Arc<Self>),
-    /// A limit on loads or on waiting calls is reached; the text names the limit. Retry later, or
-    /// raise it.
+    /// A limit on loads or on waiting calls is reached; the text names the limit. Retry the call
+    /// later, or raise the limit.
     #[error("the cache rejected the load at a limit: {0}")]
     Overloaded(&'static str),
     /// The lower tier with this name could not be read, and

@@ -345,55 +345,41 @@ and a tier that fails on demand; see [`testkit`].
 //! disk tier, and uses no runtime but the tokio runtime of its callers.
 
 mod answer;
-mod batched_reads;
-mod builder;
+mod batch;
 mod cache;
-mod call;
 pub mod codec;
-#[cfg(feature = "disk")]
-mod disk;
 mod error;
-mod explain;
-mod get_future;
 mod key_part;
 mod lifetimes;
-mod load;
-mod load_cycles;
-mod many;
 mod options;
-#[cfg(feature = "redis")]
-mod redis;
-mod schedule;
-mod shared;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-mod tier_config;
-mod warm;
+mod tiers;
 
 pub use answer::{Answer, Prior};
-pub use builder::{Builder, LoadLimiter, Memory};
+pub use batch::warm::{Warm, Warmed};
+pub use cache::builder::{Builder, LoadLimiter, Memory};
+pub use cache::explain::{Explanation, Prediction, StoredEntry};
 pub use cache::{Cache, With};
-#[cfg(feature = "disk")]
-pub use disk::{Disk, OpenError};
 pub use error::{BuildError, Cause, Error};
-pub use explain::{Explanation, Prediction, StoredEntry};
 /// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::{BusStatus, Cluster, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]
 pub use forebay_macros::cached;
 pub use key_part::{KeyPart, key_of};
+pub use lifetimes::schedule::Schedule;
 pub use options::Options;
+pub use stats::{Reasons, Stats, TierStats};
+#[cfg(feature = "disk")]
+pub use tiers::disk::{Disk, OpenError};
 #[cfg(feature = "redis")]
-pub use redis::{
+pub use tiers::redis::{
     EndpointSettings, Login, Redis, RedisSettings, Servers, SettingsError, SharingSettings,
     TlsSettings,
 };
-pub use schedule::Schedule;
-pub use stats::{Reasons, Stats, TierStats};
-pub use tier_config::TierConfig;
-pub use warm::{Warm, Warmed};
+pub use tiers::tier_config::TierConfig;
 
 /// Documents of the repository, whose code examples run as doctests.
 #[cfg(doctest)]

@@ -1,10 +1,14 @@
 //! Freshness lifetimes and stale windows of the entries that a cache stores.
+//!
+//! `schedule.rs` has lifetimes that end at a time of day. This folder uses no other.
+
+pub(crate) mod schedule;
 
 use std::time::Duration;
 
 use forebay_core::{Dice, Lifetime, Stale, WallTime, pace};
 
-use crate::schedule::Schedule;
+use crate::lifetimes::schedule::Schedule;
 
 /// Lifetimes of a cache, for entries whose answer or call overrides nothing.
 #[derive(Clone, Copy, Debug)]

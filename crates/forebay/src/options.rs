@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::Demand;
 
+use crate::lifetimes::schedule::Schedule;
 use crate::lifetimes::{Fresh, LifetimeOverrides};
-use crate::schedule::Schedule;
 
 /// Options of single calls, which override settings of the cache; see
 /// [`Cache::with`](crate::Cache::with).
@@ -31,12 +31,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates options that change nothing: calls use the settings of the cache.
+    /// Creates options that change nothing: a call uses the settings of its cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets calls accept a value that has been stale for up to this time, without a refresh.
+    /// Lets calls accept a value that expired at most this long ago, without starting a refresh.
     pub const fn max_stale(mut self, max: Duration) -> Self {
         self.max_stale = Some(max);
         self
@@ -69,15 +69,15 @@ impl Options {
         self
     }
 
-    /// Sets the time after which a call that waits for a load gets the stale value, if one may be
-    /// served. The load continues.
+    /// Sets the time after which a call that waits for a load gets the stale value instead, if
+    /// there is one within [`stale_if_error`](crate::Builder::stale_if_error). The load continues.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.soft_timeout = Some(after);
         self
     }
 
     /// Sets the maximum time that a call waits; then it fails with
-    /// [`Error::TimedOut`](crate::Error::TimedOut). The load continues.
+    /// [`Error::TimedOut`](crate::Error::TimedOut). Its load continues, and the result is stored.
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self
@@ -90,8 +90,8 @@ impl Options {
         self
     }
 
-    /// Sets a schedule: entries that calls store become stale at the schedule's next time. Replaces
-    /// a `ttl`.
+    /// Sets a schedule for the entries that calls store: they become stale at the schedule's next
+    /// time. Replaces a `ttl`.
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
         self
@@ -111,7 +111,7 @@ impl Options {
         self
     }
 
-    /// Sets the tags of the entries that calls store.
+    /// Adds tags to the entries that calls store, by which they can be invalidated.
     pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self

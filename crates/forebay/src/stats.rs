@@ -180,7 +180,7 @@ pub struct Stats {
     pub coalesced: u64,
     /// Misses answered with a stale value because the load failed or was slow.
     pub fallbacks: u64,
-    /// Misses whose answer was for one call only ([`Answer::pass`](crate::Answer::pass)).
+    /// Misses whose answer only the calling call got ([`Answer::pass`](crate::Answer::pass)).
     pub passed: u64,
     /// Calls that returned an error.
     pub errors: u64,
@@ -190,9 +190,9 @@ pub struct Stats {
     pub load_time: Duration,
     /// Loads that ended with an error.
     pub load_failures: u64,
-    /// Loads that did not start because recent loads of the key had failed.
+    /// Number of loads that were not started, because the last loads of the key had failed.
     pub backed_off: u64,
-    /// Loads that exceeded the soft timeout, so that calls got a stale value.
+    /// Number of loads that took longer than the soft timeout, so that calls got a stale value.
     pub soft_timeouts: u64,
     /// Values of lower tiers that could not be decoded, such as those of another program.
     pub decode_failures: u64,
@@ -204,9 +204,9 @@ pub struct Stats {
     pub entries: u64,
     /// Current size of the entries in memory, in the unit of its bound: bytes, or entries.
     pub weight: u64,
-    /// Number of loads in flight.
+    /// Number of loads in progress now.
     pub loading: usize,
-    /// Number of writes to lower tiers in flight.
+    /// Number of writes to lower tiers in progress now.
     pub writing: usize,
 }
 

@@ -76,7 +76,7 @@ impl Instance {
         let (head, primary) = (Bytes::from_static(b"head"), key.borrowed());
         let token = permit.token();
         let lease = LeasedWrite { primary, boarded: primary, token, is_last: true };
-        let mut writer = self.redis.begin_leased(primary, (&meta, &head), lease).await?;
+        let mut writer = self.redis.begin_leased(primary, &meta, &head, lease).await?;
         writer.write(body.clone()).await?;
         Ok(writer.commit().await?)
     }

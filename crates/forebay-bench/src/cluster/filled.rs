@@ -38,11 +38,12 @@ impl Tier for Watched {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        entry: (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         Box::pin(async move {
-            let writer = self.tier.begin_leased(key, entry, lease).await?;
+            let writer = self.tier.begin_leased(key, meta, head, lease).await?;
             Ok(Box::new(Filling { writer, noted: self.noted.clone() }) as Box<dyn Writer>)
         })
     }

@@ -5,36 +5,13 @@ use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
-use parking_lot::RwLock;
+
+use crate::admin_token::Token;
 
 /// Host names and token that the admin listener accepts.
 pub(super) struct Guard {
     names: Vec<String>,
     token: Arc<Token>,
-}
-
-/// Bearer token that requests must carry; `None` if none is required.
-pub(crate) struct Token(RwLock<Option<String>>);
-
-impl Token {
-    pub(crate) fn new(token: Option<String>) -> Arc<Self> {
-        Arc::new(Self(RwLock::new(token)))
-    }
-
-    /// Replaces the token. Returns `false` and changes nothing if a token is required now and
-    /// `token` is `None`: the listener may be on an address that other hosts reach.
-    pub(crate) fn replace(&self, token: Option<&str>) -> bool {
-        let mut current = self.0.write();
-        if token.is_none() {
-            return current.is_none();
-        }
-        *current = token.map(str::to_owned);
-        true
-    }
-
-    fn current(&self) -> Option<String> {
-        self.0.read().clone()
-    }
 }
 
 /// Reason why a request is refused.

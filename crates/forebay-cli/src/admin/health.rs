@@ -8,7 +8,8 @@ use forebay_http::Phase;
 use serde_json::{Map, Value, json};
 
 use super::AdminState;
-use crate::{disk, probe, shared};
+use crate::probe;
+use crate::tiers::{disk, shared};
 
 /// Body of `GET /readyz`: readiness of the cache, and the state of each tier.
 pub(super) fn readiness(state: &AdminState) -> Value {

@@ -22,13 +22,14 @@ const BODY_MAX: usize = 32 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error for a purge that the disk tier could not persist: it ends with the process.
-const NOT_PERSISTED: &str = "The purge was carried out, but the disk tier could not record it: \
-                             after a restart, purged entries may be served from disk. Repeat the \
-                             purge when the disk is writable.";
+const NOT_PERSISTED: &str = "The running process serves no purged entry, but the disk tier could \
+                             not record the purge, so a restarted process may serve purged \
+                             entries from disk. Repeat the purge when the disk is writable.";
 
 /// Error for a purge that was not published to the other instances. The client may repeat it.
-const NOT_PUBLISHED: &str = "The purge was carried out on this instance, but could not be sent to \
-                             the other instances; it is sent as soon as the shared tier answers.";
+const NOT_PUBLISHED: &str = "The purge could not be sent to the other instances through the shared \
+                             tier (Redis), so they may serve purged entries. It is sent when that \
+                             works again; repeat the purge if this instance is restarted before.";
 
 /// Number of purges so far; the source of ids for purges that are not published.
 static PURGES: AtomicU64 = AtomicU64::new(0);
@@ -77,8 +78,8 @@ impl PurgeRequest {
             kind,
             value,
             reach,
-            "purge not recorded on disk: purged entries may be served from disk after a restart; \
-             repeat the purge when the disk is writable"
+            "purge carried out, but not recorded on disk: after a restart, purged entries may be \
+             served from disk; repeat the purge when the disk is writable"
         );
     }
 }
@@ -89,13 +90,16 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(
             StatusCode::BAD_REQUEST,
-            "The request body did not arrive within 10 s, or is larger than 32 KiB.",
+            "The body of the purge request did not arrive within 10 s, or is larger than 32 KiB.",
         );
     };
     let request: PurgeRequest = match serde_json::from_slice(&body.to_bytes()) {
         Ok(request) => request,
         Err(error) => {
-            let sentence = format!("The request body is not a valid purge: {error}.");
+            let sentence = format!(
+                "The body must be JSON such as {{\"tag\": \"shoes\", \"hard\": true}}, but is \
+                 invalid: {error}."
+            );
             return problem(StatusCode::BAD_REQUEST, &sentence);
         }
     };
@@ -133,8 +137,9 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
             let reach = request.reach_word();
             tracing::warn!(
                 kind, value, reach, id, %error,
-                "purge carried out on this instance only; it is sent to the other instances when \
-                 the shared tier answers"
+                "purge carried out on this instance only, because the shared tier failed; it is \
+                 sent to the other instances when the shared tier works again, unless this \
+                 instance stops before"
             );
             reply["error"] = NOT_PUBLISHED.into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &reply)

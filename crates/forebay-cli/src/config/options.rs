@@ -202,21 +202,21 @@ options! {
         "PEM file with the authorities of client certificates.",
         "Client certificates are off.";
     TLS_CLIENT_CRL: PathBuf = Tls "client_crl", reader::PATH, Derived("none");
-        "PEM file with revocation lists of these authorities.",
+        "PEM file with revocation lists of the authorities in `client_ca`.",
         "Many private authorities publish none.";
     TLS_WATCH: Duration = Tls "watch", reader::DURATION, Value(r#""10s""#), r#""0s""# to r#""1d""#;
         "Interval at which certificate files are checked for changes; `0s` means at a reload only.",
         "A renewed certificate is used soon, and the check costs two system calls per certificate.";
     TLS_HANDSHAKE_TIMEOUT: Duration = Tls "handshake_timeout", reader::DURATION, Value(r#""10s""#),
         r#""100ms""# to r#""1m""#;
-        "Maximum time of a handshake.",
+        "Maximum time of a TLS handshake; after it the connection is closed.",
         "Above several round trips of a slow network, and short for a client that only holds a slot.";
 
     TLS_CERTIFICATES_CERTIFICATE: PathBuf = TlsCertificate "certificate", reader::PATH, Required;
         "PEM file with a certificate and its intermediate certificates.",
         "A table without a certificate has no use.";
     TLS_CERTIFICATES_KEY: PathBuf = TlsCertificate "key", reader::PATH, Required;
-        "PEM file with its private key, without a password.",
+        "PEM file with the private key of `certificate`, without a password.",
         "A certificate cannot be served without its key.";
 
     MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
@@ -289,8 +289,8 @@ options! {
         "Most servers have only the default user.";
     REDIS_PASSWORD_FILE: PathBuf =
         Redis "password_file", reader::PATH, Derived("the URL's, if any");
-        "File with the password; it overrides the password in the URL. A relative path starts at \
-         the configuration file.",
+        "File with the Redis password; it overrides the password in the URL. A relative path starts \
+         at the configuration file.",
         "A separate file keeps the password out of the configuration.";
     REDIS_CA: PathBuf = Redis "ca", reader::PATH, Derived("the public authorities (webpki-roots)");
         "PEM file with the certificate authorities that may sign a `rediss://` server's \

@@ -336,7 +336,9 @@ pub(super) const COUNTS: Reader<Vec<u64>> = Reader {
     read: |typed, problems| {
         list(typed, problems, |item, problems| match (COUNT.read)(item, problems)? {
             status @ 100..=599 => Some(status),
-            other => refuse(item, problems, format!("{other} must be at least 100 and at most 599")),
+            other => {
+                refuse(item, problems, format!("{other} must be at least 100 and at most 599"))
+            }
         })
     },
     show: |all| bracketed(all, u64::to_string),

@@ -19,17 +19,17 @@ use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
-use forebay_http::{BreakerSettings, ClientAccess, Fallback};
+use forebay_http::ClientAccess;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
+pub(crate) use origin::ResolvedOrigin;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::Level;
-pub(crate) use origin::ResolvedOrigin;
 
 pub(crate) use listeners::ResolvedListener;
 use listeners::Surroundings;
@@ -161,10 +161,6 @@ pub(crate) struct ResolvedSite {
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
     pub(crate) forwarded: bool,
-    /// Circuit breaker of the origin, if it is enabled.
-    pub(crate) breaker: Option<BreakerSettings>,
-    /// Response while the origin is unavailable.
-    pub(crate) fallback: Option<Fallback>,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.

@@ -8,10 +8,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use forebay_http::ConnectionInfo;
-use forebay_http::connection::Connections;
+use forebay_http::Role;
 use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::address_limits::AddressLimits;
-use forebay_http::edge::peer::Role;
+use forebay_http::edge::connection::Connections;
 use forebay_semantics::PeerAddress;
 use futures_util::FutureExt;
 use rustix::process::{Resource, getrlimit};
@@ -20,10 +20,10 @@ use tokio::task::unconstrained;
 
 use crate::config::resolved::ResolvedListener;
 use crate::config::{ListenAddress, ListenerRole, Protocol};
+use crate::listener::socket::BACKLOG_MAX;
+use crate::listener::tls::Tls;
+use crate::listener::workers::{Accepted, Workers};
 use crate::listener::{AcceptedStream, Listener, ListeningSocket};
-use crate::socket::BACKLOG_MAX;
-use crate::tls::Tls;
-use crate::workers::{Accepted, Workers};
 
 /// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -227,7 +227,8 @@ async fn a_failure_answered_with_a_stored_response_is_logged() -> anyhow::Result
         assert_eq!(get(&cache, &format!("{path}?token={SECRET}")).await?.status, 200);
         let line = cache.wait_stderr(&format!("path=\"{path}\"")).await?;
         let parts = ["WARN", "origin fetch failed", "site=\"shop\"", "method=GET"];
-        let rest = ["host=\"test.example\"", "cause=the origin answered with 503", "suppressed=0"];
+        let rest =
+            ["host=\"test.example\"", "cause=the origin answered with status 503", "suppressed=0"];
         for part in parts.into_iter().chain(rest) {
             assert!(line.contains(part), "{part}: {line}");
         }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 use super::faults::{Fault, FaultyFileSystem, NEVER};
 use super::{body, get, open, put, remove};
-use crate::io::OsFileSystem;
+use crate::files::io::OsFileSystem;
 use crate::open::Disk;
 
 /// Number of entries per batch, some of them too large to be copied.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{body, get, open, put, remove};
-use crate::io::OsFileSystem;
+use crate::files::io::OsFileSystem;
 use crate::open::Disk;
 
 /// Names of entries, and lengths of their bodies.

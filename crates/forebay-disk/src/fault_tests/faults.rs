@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, open, put, remove};
 use crate::counts::Condition;
-use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
+use crate::files::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
 /// Larger than an inline body.

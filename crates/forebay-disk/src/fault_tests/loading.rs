@@ -12,7 +12,7 @@ use forebay_engine::{Clock, SystemClock, Tier};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, key, open};
-use crate::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
+use crate::files::io::{DirectoryFile, FileSystem, Mode, OpenFile, OsFileSystem};
 use crate::open::Disk;
 
 /// File system that delays opening the first segment while the gate is held.

@@ -32,7 +32,8 @@ use whole::Whole;
 /// Heap bytes in front of a shared value: two counts.
 pub(crate) const ARC_OVERHEAD: usize = 2 * size_of::<usize>();
 
-/// Body of an entry. Clones share the bytes. The default is complete and empty.
+/// Body of an entry: complete in memory, streaming from an origin, or in a lower tier. Clones share
+/// the bytes. The default is complete and empty.
 #[derive(Clone, Debug, Default)]
 pub struct Body(Option<Arc<Repr>>);
 
@@ -74,7 +75,7 @@ struct Flowing {
 }
 
 impl Body {
-    /// Creates a complete body. More than 256 KiB are copied.
+    /// Creates a complete body in memory. A body of more than 256 KiB is copied into segments.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {
         if bytes.is_empty() {
@@ -126,8 +127,8 @@ impl Body {
         Self::of(Repr::Once(Once(Mutex::new(Some(stream)))))
     }
 
-    /// Returns the bytes of a complete body in one piece, as one of up to 256 KiB is; for others,
-    /// use a [`reader`](Self::reader) or a [`part`](Self::part).
+    /// Returns the bytes of a complete body of up to 256 KiB in memory. `None` for larger,
+    /// streaming or stored ones: use [`reader`](Self::reader) or [`part`](Self::part).
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         match self.repr() {
@@ -136,7 +137,7 @@ impl Body {
         }
     }
 
-    /// Returns the length of a complete body.
+    /// Returns the length of a complete body in bytes; `None` while the body is streaming.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match self.repr() {
@@ -153,7 +154,8 @@ impl Body {
         matches!(self.repr(), Repr::Whole(_) | Repr::Long(_) | Repr::Below(_))
     }
 
-    /// Size in the cache, in bytes. A streaming body is charged to the bodies in flight instead.
+    /// Returns the bytes of memory that the entry of this body is charged for it: 0 for a streaming
+    /// body, which is charged as a body in flight, and for one in a lower tier.
     #[must_use]
     pub fn retained(&self) -> usize {
         match self.repr() {
@@ -169,7 +171,7 @@ impl Body {
         own + self.retained()
     }
 
-    /// Creates a reader from the first byte, at its own speed.
+    /// Creates a reader that starts at the first byte and reads at its own speed.
     #[must_use]
     pub fn reader(&self) -> BodyReader {
         BodyReader(match self.repr() {
@@ -184,7 +186,7 @@ impl Body {
         })
     }
 
-    /// Creates a reader of a range of a complete body. `None` for other bodies.
+    /// Creates a reader of a range of a complete body, in bytes. `None` if the body is streaming.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
         match self.repr() {
@@ -238,7 +240,7 @@ impl Flowing {
     }
 }
 
-/// Reader of a body.
+/// Reader of one body, from its first byte or of a range. Each reader has its own position.
 pub struct BodyReader(Reading);
 
 enum Reading {
@@ -251,7 +253,8 @@ enum Reading {
 }
 
 impl BodyReader {
-    /// Returns the next piece; `None` at the end of a complete body. Empty pieces do not occur.
+    /// Polls for the next piece, which is never empty. `None` is the end of a complete body; a body
+    /// that ends early returns a [`BrokenBody`] instead.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenBody>>> {
         match &mut self.0 {
             Reading::Whole(bytes) => {
@@ -265,7 +268,8 @@ impl BodyReader {
         }
     }
 
-    /// Number of remaining bytes of a complete body.
+    /// Returns the number of bytes of a complete body that are not read yet; `None` for a streaming
+    /// body.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         match &self.0 {
@@ -285,15 +289,16 @@ impl BodyReader {
         }
     }
 
-    /// Returns the next piece; `None` at the end of a complete body.
+    /// Returns the next piece, which is never empty. `None` is the end of a complete body; a body
+    /// that ends early returns a [`BrokenBody`] instead.
     pub async fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// Reads all remaining bytes.
+    /// Reads all bytes that are not read yet.
     ///
     /// # Errors
-    /// If the body breaks off: what came until then is dropped.
+    /// [`BrokenBody`] if the body ends early; the bytes read until then are dropped.
     pub async fn collect(mut self) -> Result<Bytes, BrokenBody> {
         let Some(first) = self.next().await.transpose()? else { return Ok(Bytes::new()) };
         let Some(second) = self.next().await.transpose()? else { return Ok(first) };

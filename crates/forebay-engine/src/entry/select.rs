@@ -9,12 +9,14 @@ use crate::entry::Entry;
 /// Maximum number of variants per key, by default: more than languages and codings make together.
 const VARIANTS_MAX: usize = 64;
 
-/// Values of the request fields that select a variant.
+/// Source of the request fields that select one of several variants of a key (HTTP: the fields that
+/// `Vary` names).
 pub trait Select: Send + Sync {
     /// Returns the value of a selecting field, or `None` if it is absent.
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>>;
 
-    /// Maximum number of variants kept per key. The least recently used ones are removed first.
+    /// Returns the maximum number of variants that are kept under one key. Beyond it, the least
+    /// recently used variant is removed.
     fn variants_max(&self) -> usize {
         VARIANTS_MAX
     }

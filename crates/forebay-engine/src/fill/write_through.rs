@@ -239,7 +239,7 @@ impl<L: Load> Fill<L> {
             WritePermission::Leased(permit) if lower.is_shared() => {
                 let (primary, boarded) = (self.leading.primary(), record.lease_key.borrowed());
                 let lease = LeasedWrite { primary, boarded, token: permit.token(), is_last };
-                run(lower, "begin", || lower.tier.begin_leased(key, (meta, head), lease)).await
+                run(lower, "begin", || lower.tier.begin_leased(key, meta, head, lease)).await
             }
             WritePermission::Put => {
                 run(lower, "begin", || lower.tier.begin_put(key, meta, head)).await

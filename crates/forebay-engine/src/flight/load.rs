@@ -16,53 +16,58 @@ use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
 use crate::tiers::tier::{Stored, Tier, TierErrors};
 
-/// Load: gets an answer from the origin of a front end.
+/// Request to an origin, as a front end implements it: the engine calls [`load`](Self::load) for a
+/// miss.
 ///
-/// It runs in a task of its own that belongs to no caller, so it owns or shares its data. Time
+/// A load runs in a task of its own that belongs to no caller, so it owns or shares its data. Time
 /// limits, retries and circuit breakers belong to the implementation: the engine waits for it
 /// without a limit.
 pub trait Load: Select + Clone + 'static {
-    /// Asks the origin. `prior` is the stored entry that does not answer the request; a loader that
-    /// can make a conditional request may return [`Loaded::Unchanged`].
+    /// Asks the origin. `prior` is the stored entry that could not answer the request, if there is
+    /// one: after a conditional request, the load may return [`Loaded::Unchanged`]. `company` says
+    /// whether other callers wait for the answer.
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
         company: Audience,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
 
-    /// Called before the task of this load starts, by its caller: a front end that loads many keys
-    /// at once counts here how many loads to wait for. If a lower tier has the answer, the load is
-    /// dropped without a call of [`load`](Self::load).
+    /// Called by the caller that starts a load, before the task of the load begins. A front end
+    /// that loads many keys at once counts these calls, to know for how many loads to wait.
+    /// [`load`](Self::load) is not called if a lower tier has the answer.
     fn departs(&self) {}
 
-    /// Returns `true` if the load only searches tiers, and asks no origin: then it needs no lease.
+    /// Returns `true` if the load asks no origin, so that only memory and lower tiers can answer:
+    /// then the engine requests no lease for it. Default: `false`.
     fn only_looks(&self) -> bool {
         false
     }
 
-    /// Returns `true` if the result has already arrived, so that the load sends no request. Such a
-    /// load does not wait for room among the loads: another load, which holds room, may wait for it.
+    /// Returns `true` if the answer is already here, so that the load sends no request. Such a load
+    /// does not wait in the queue for memory of bodies in flight: a load that holds that memory may
+    /// be waiting for it. Default: `false`.
     fn has_arrived(&self) -> bool {
         false
     }
 
-    /// Called when this load waits for another instance: it may start late, or not at all. A front
-    /// end that loads many keys at once does not let the others wait for it: the other instance may
-    /// wait for one of them.
+    /// Called when this load waits for another instance, so that it may start late or not at all. A
+    /// front end that loads many keys in one call then starts the other keys without this one;
+    /// otherwise two instances could wait for each other.
     fn delayed(&self) {}
 
-    /// Returns `true` if the answer that this load has brought holds something for its caller
-    /// alone. Then the caller is given this answer, and not that of a load that departed later.
+    /// Returns `true` if the answer of this load contains something for its own caller. Then that
+    /// caller gets this answer even if a later load of the key replaced it. Default: `false`.
     fn has_own(&self) -> bool {
         false
     }
 
     /// Called when a lower tier has the answer, so that [`load`](Self::load) will not be called.
-    /// Writing the tiers above may take a while afterwards.
+    /// The entry may still be being written to the tiers above that one.
     fn is_spared(&self) {}
 
-    /// Reads one record of the lower tier with this index; the tier next to memory has index 0. A
-    /// load that is a part of a batch combines its reads [here](Tier::open_many).
+    /// Reads the record of a key from a lower tier. `tier_index` counts the tiers below memory from
+    /// 0. A load that is part of a batch combines its reads of one tier here ([`Tier::open_many`]).
+    /// Default: [`Tier::open`].
     fn open<'a>(
         &'a self,
         tier: &'a Arc<dyn Tier>,
@@ -72,44 +77,46 @@ pub trait Load: Select + Clone + 'static {
         tier.open(key)
     }
 
-    /// Returns `true` if [`open`](Self::open) waits for other loads to read with them: then the
-    /// lease is requested after it, and not in the same exchange.
+    /// Returns `true` if [`open`](Self::open) waits for the reads of other loads. Then the engine
+    /// requests the lease after the read, not in one exchange with it. Default: `false`.
     fn reads_together(&self) -> bool {
         false
     }
 
-    /// Returns the maximum time for which memory uses an entry before it asks the lower tiers for a
-    /// newer one. They may keep the entry for longer.
+    /// Returns the maximum time for which memory serves an entry before the engine asks the lower
+    /// tiers for a newer one. `None`, the default: as long as the entry is fresh.
     fn memory_ttl(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns the treatment of failed reads of lower tiers. It must be equal for all callers that
-    /// may share a load.
+    /// Returns how a failed read of a lower tier affects the request. The result must be equal for
+    /// all callers that may share a load. Default: graceful, where a failure counts as a miss.
     fn tier_errors(&self) -> TierErrors {
         TierErrors::default()
     }
 
-    /// Returns the maximum wait for another instance. `None`: the limit of the engine.
+    /// Returns the maximum time to wait for another instance that loads the key. `None`, the
+    /// default: [`Cluster::wait_max`](crate::Cluster::wait_max).
     fn lease_wait_max(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns `true` if only a part of the body is requested: then a large body in a lower tier is
-    /// read there, and not stored in memory.
+    /// Returns `true` if the caller needs only a part of the body: then a large body in a lower
+    /// tier is read there, and not copied into memory. Default: `false`.
     fn wants_part(&self) -> bool {
         false
     }
 
-    /// Builds the head of an entry of a lower tier; a front end that keeps a decoded form adds it
-    /// here. `None` if the bytes are invalid, which counts as a miss.
+    /// Builds the head of an entry that was read from a lower tier, from its stored bytes; a front
+    /// end that keeps views adds one here. `None` if the bytes are invalid: then the record counts
+    /// as a miss.
     fn revive(&self, head: Bytes) -> Option<Head> {
         Some(Head::new(head))
     }
 
-    /// Encodes a head whose [form is complete](Head::of_form), when its entry moves from memory to
-    /// a lower tier. `None` if that fails: then the tier does not store the entry, and the observer
-    /// gets [`TierSkipped`](crate::Event::TierSkipped).
+    /// Encodes a head that memory keeps only as a [complete view](Head::of_form), so that a lower
+    /// tier can store the entry. `None` if that fails: then the tier does not store the entry, and
+    /// the observer gets [`TierSkipped`](crate::Event::TierSkipped).
     fn written(&self, _head: &Head) -> Option<Bytes> {
         None
     }
@@ -122,18 +129,20 @@ impl Load for () {
     }
 }
 
-/// Callers that a load is for.
+/// Callers that get the answer of one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// All callers until it ends.
+    /// All callers that request the key until the load ends.
     Shared,
-    /// One caller: the answer is known not to be shared, or the caller demands it.
+    /// One caller only, because answers for this key are known not to be shared, or because the
+    /// caller demands a load of its own.
     Single,
 }
 
-/// Answer of an origin.
+/// Answer of an origin to a [`Load`].
 pub enum Loaded {
-    /// Answer that may be shared. It is stored if its body is complete.
+    /// Answer that may be shared with other callers. The engine stores it when its body is
+    /// complete.
     Entry {
         /// Metadata. The engine sets the position, and the cost if it is zero.
         meta: Meta,
@@ -142,7 +151,7 @@ pub enum Loaded {
         /// Body.
         content: Content,
     },
-    /// The stored entry is still valid (HTTP: 304).
+    /// The origin confirmed that the stored entry is still valid (HTTP: 304).
     Unchanged {
         /// New metadata.
         meta: Meta,
@@ -156,10 +165,11 @@ pub enum Loaded {
         /// Lifetime of the negative entry.
         lifetime: Lifetime,
     },
-    /// Answer for this caller alone. The key gets a pass marker (hit-for-miss).
+    /// Answer that only the caller of this load may get. The key gets a pass marker (hit-for-miss),
+    /// so that its next requests do not wait for each other.
     Pass(Passed),
-    /// Error response of the origin: for this caller alone, unless a stored entry may be served
-    /// instead.
+    /// Error response of the origin. The caller of this load gets it, unless a stored entry may be
+    /// served instead.
     Failed {
         /// Response, for this caller.
         passed: Passed,
@@ -168,55 +178,62 @@ pub enum Loaded {
     },
 }
 
-/// Answer for one caller.
+/// Answer that only the caller of its load gets, and that is not stored.
 pub struct Passed {
-    /// Head of the front end.
+    /// Head of the answer: bytes that only the front end interprets (HTTP: status and fields).
     pub head: Head,
-    /// Body; it is read from the origin as fast as the caller reads.
+    /// Body of the answer. The origin is read only as fast as the caller reads.
     pub content: Content,
-    /// Duration of the pass marker.
+    /// Time for which the key is marked as one whose answers are not shared (pass marker). Zero
+    /// sets no marker.
     pub remember: Duration,
 }
 
-/// Reason why there is no answer. All callers of a load share it.
+/// Reason why a load gave no answer. All callers that waited for the load get it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The answer of the origin is invalid, or the loader has failed.
+    /// The origin was reached, but its answer is invalid or its loader failed, with this cause.
     #[error("the origin failed: {0}")]
     Origin(Arc<dyn std::error::Error + Send + Sync>),
-    /// The origin cannot be reached, or broke the connection before its answer.
+    /// The origin cannot be reached, or ended the connection before its answer, with this cause.
     #[error("the origin cannot be reached: {0}")]
     Unreachable(Arc<dyn std::error::Error + Send + Sync>),
-    /// The origin exceeded its time limit.
+    /// The origin did not answer within this time.
     #[error("no response from the origin within {0:?}")]
     TimedOut(Duration),
-    /// The origin returned an error response with this number, which was meant for another caller.
-    #[error("the origin answered with {0}")]
+    /// The origin answered with an error response of this status. Only the caller whose request it
+    /// answered gets the response itself; callers that waited for that request get this error.
+    #[error("the origin answered with status {0}")]
     Answered(u16),
-    /// A limit on concurrent work is reached.
-    #[error("too many requests: {0}")]
+    /// The load did not start, because a limit on concurrent work was reached; the text names the
+    /// limit.
+    #[error("rejected at a limit: {0}")]
     Overloaded(&'static str),
     /// The circuit breaker of the origin is open; the duration is the time until its next trial.
     #[error("the circuit breaker of the origin is open")]
     Unavailable(Duration),
-    /// A load has failed with this error, and the back-off of the key has not ended.
-    #[error("no new attempt during the back-off; last failure: {0}")]
+    /// The load did not start, because the last loads of the key failed, the last one with this
+    /// error; the next load starts when the back-off of up to a second ends.
+    #[error(
+        "no request was sent, because the last ones failed; the next follows within a second; \
+         last failure: {0}"
+    )]
     RecentlyFailed(Arc<Self>),
-    /// A lower tier has failed, and the caller demands strict tier errors: the origin was not
-    /// asked.
-    #[error("the tier {0} failed: {1}")]
+    /// The tier of this name failed, and the request demands that such a failure fails it
+    /// ([`TierErrors::Strict`]): the origin was not asked.
+    #[error("the storage tier {0} failed, and tier_errors is strict: {1}")]
     Tier(&'static str, TierError),
-    /// The load panicked, or its task was ended.
-    #[error("the load was aborted: {0}")]
+    /// The load panicked with this message, or its task was cancelled.
+    #[error("the load panicked or was aborted: {0}")]
     Panicked(Arc<str>),
-    /// The caller allows no load, and no entry is stored.
-    #[error("not stored, and the request does not allow a load")]
+    /// The request forbids loads (`only_if_cached`), and no stored entry may be used.
+    #[error("no usable entry is stored, and the request does not allow a load")]
     NotCached,
 }
 
 impl LoadError {
-    /// Returns the name in metrics and logs.
+    /// Returns the name of this kind of error in metrics and logs, such as `timed-out`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -233,29 +250,27 @@ impl LoadError {
         }
     }
 
-    /// Creates the error of an invalid answer.
+    /// Creates the error of an origin that was reached, but whose answer is invalid.
     #[must_use]
     pub fn origin(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Origin(cause.into().into())
     }
 
-    /// Creates the error of an unreachable origin.
+    /// Creates the error of an origin that cannot be reached, with its cause.
     #[must_use]
     pub fn unreachable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Unreachable(cause.into().into())
     }
 
-    /// Returns the kind of failure that decides about stale answers. An origin that did not answer
-    /// in time, or to which no connection was left, counts as unreachable.
+    /// Returns the kind of this failure, which decides whether a stale entry may be served to a
+    /// caller with `demand`. A time-out and a connection limit count as an unreachable origin.
     #[must_use]
     pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Overloaded(_)
-            | Self::Unavailable(_) => {
-                OriginFailure::Unreachable(demand.stale_if_unreachable)
-            }
+            | Self::Unavailable(_) => OriginFailure::Unreachable(demand.stale_if_unreachable),
             Self::RecentlyFailed(cause) => cause.trouble(demand),
             Self::Origin(_)
             | Self::Answered(_)
@@ -282,7 +297,7 @@ impl LoadError {
         }
     }
 
-    /// Creates the error of a caught panic.
+    /// Creates the error of a load that panicked, from the payload of the caught panic.
     #[must_use]
     pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         Self::Panicked(panic_text(payload).into())

@@ -1,27 +1,28 @@
 //! Source of an answer, as callers see it.
 
-/// Source of an answer.
+/// Place that an answer came from, as a caller of the engine sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Memory: fresh, or stale within the limits that the caller accepts.
+    /// Memory answered, with an entry that is fresh, or stale within the limits that the caller
+    /// accepts.
     Hit,
-    /// Memory, with a refresh in the background.
+    /// Memory answered, and a load refreshes the entry in the background.
     Refreshing,
-    /// The lower tier of this name.
+    /// The lower tier of this name answered.
     Tier(&'static str),
-    /// Another instance, which loaded it meanwhile.
+    /// Another instance loaded the answer while this one waited.
     Instance,
-    /// The load of this caller.
+    /// This caller's own load answered, which other callers could share.
     Led {
         /// `true` if the answer is stored.
         stored: bool,
         /// `true` if the origin confirmed the stored entry.
         unchanged: bool,
     },
-    /// The load of another caller of this instance.
+    /// The load of another caller of this instance answered.
     Followed,
-    /// A load for this caller alone.
+    /// A load answered that was for this caller alone.
     Passed,
-    /// Memory, because the load failed.
+    /// Memory answered with a stale entry, because the load failed or was slow.
     Fallback,
 }

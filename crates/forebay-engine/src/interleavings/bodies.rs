@@ -1,4 +1,4 @@
-//! One writer, readers that come and go.
+//! One writer of a body, and readers that are created and dropped.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +9,7 @@ use shuttle::future::block_on;
 use super::*;
 use crate::entry::body::{BodyReader, BrokenBody, Flow, FlowWriter, Pushed};
 
-/// What a window holds at least: one of the large pieces fills it.
+/// Minimum size of a window in bytes: one large piece fills it.
 const FULL: usize = 64 << 10;
 
 /// How many pieces a body of these tests has.
@@ -17,12 +17,12 @@ pub(super) const PIECES: usize = 3;
 
 static BYTES: [u8; FULL + PIECES] = [7; FULL + PIECES];
 
-/// The n-th piece of a body that nobody keeps. Each is told from the others by its length.
+/// The n-th piece of a body that is not kept. Pieces differ in their length.
 pub(super) fn piece(number: usize) -> Bytes {
     Bytes::from_static(&BYTES[..FULL + number])
 }
 
-/// Writes what follows the first piece, as the window allows. `false` if nobody reads it.
+/// Writes the pieces after the first one, as the window allows. `false` if the body has no reader.
 pub(super) async fn write(writer: &FlowWriter) -> bool {
     for number in 1..PIECES {
         if !poll_fn(|cx| writer.poll_room(cx)).await {
@@ -33,7 +33,7 @@ pub(super) async fn write(writer: &FlowWriter) -> bool {
     true
 }
 
-/// Reads the n-th piece, and none other.
+/// Reads one piece, which must be the n-th.
 async fn read_one(reader: &mut BodyReader, number: usize) -> Result<(), BrokenBody> {
     let read = reader.next().await.expect("it has not ended");
     assert_eq!(read?.len(), FULL + number, "a gap before piece {number}");
@@ -76,17 +76,23 @@ async fn read_to_end(mut reader: BodyReader) -> (Vec<u8>, Result<(), BrokenBody>
     }
 }
 
-/// Asks once. Whether there was an answer.
+/// Polls the reader once. Returns `true` if there was a piece or an end.
 async fn ask(reader: &mut BodyReader) -> bool {
     poll_fn(|cx| Poll::Ready(reader.poll_next(cx).is_ready())).await
 }
 
-/// Invariant 2: whoever comes, and whenever, reads a body that is kept from its first byte.
+/// Invariant 2: every reader of a kept body reads it from its first byte.
 ///
-/// 1. R: finds nothing to read   2. W: writes, wakes   3. R: registers, and waits for ever
+/// 1. R: finds nothing to read
+/// 2. W: writes, wakes
+/// 3. R: registers, and waits for ever
 ///
-/// And, since a place among those who wait is given to the next: 1. Q: waits   2. W: writes, wakes
-/// 3. R: waits, in Q's place   4. Q: goes away, and takes R's place with it
+/// And, since the entry of a waiter in the list is reused:
+///
+/// 1. Q: waits
+/// 2. W: writes, wakes
+/// 3. R: waits, in the entry of Q
+/// 4. Q: is dropped, and removes the entry of R
 #[test]
 fn a_kept_body_is_read_from_its_first_byte_by_all_who_come() {
     explore(&["early", "late", "went away"], |seen| {
@@ -124,7 +130,9 @@ fn a_kept_body_is_read_from_its_first_byte_by_all_who_come() {
 /// Invariants 4 and 6: a body whose writer is gone breaks for each of its readers, and ends for
 /// none of them.
 ///
-/// 1. R: waits for more   2. W: panics   3. R: waits for ever, or takes what it has for all
+/// 1. R: waits for more
+/// 2. W: panics
+/// 3. R: waits for ever, or takes what it has for all
 #[test]
 fn a_writer_that_vanishes_breaks_the_body_for_everybody() {
     explore(&["waited"], |seen| {
@@ -153,12 +161,17 @@ fn a_writer_that_vanishes_breaks_the_body_for_everybody() {
     });
 }
 
-/// Invariant 2: the window waits for each reader that has a place, and for nobody else.
+/// Invariant 2: the window waits for each registered reader, and for no other.
 ///
-/// 1. R: is given a place, since the first byte is there   2. W: moves the window on
-/// 3. R: begins, behind a gap
+/// 1. R: is registered, because the first byte is still there
+/// 2. W: moves the window on
+/// 3. R: begins to read, behind a gap
 ///
-/// And: 1. W: waits for R, the slowest   2. R: goes away   3. W: waits for ever
+/// And:
+///
+/// 1. W: waits for R, the slowest
+/// 2. R: is dropped
+/// 3. W: waits for ever
 #[test]
 fn a_window_waits_for_who_has_a_place_and_for_nobody_else() {
     explore(&["joined", "too late", "fell behind", "left"], |seen| {
@@ -203,12 +216,18 @@ async fn comes_unasked(body: Body, seen: Seen) {
     }
 }
 
-/// Who stands still is left behind, and told; who has moved, or has only just come, keeps its
-/// place, and nobody reads across a gap.
+/// Invariant 2: a reader that does not read is left behind, and gets an error. A reader that reads
+/// or has just registered keeps its position, and no reader skips bytes.
 ///
-/// 1. W: sees where R stands   2. R: reads   3. W: leaves behind who has not moved, and R with it
+/// 1. W: sees the position of R
+/// 2. R: reads
+/// 3. W: leaves readers behind that have not moved, and R with them
 ///
-/// And: 1. W: sees where Q stands   2. Q: goes away   3. R: comes, and is given Q's name
+/// And:
+///
+/// 1. W: sees the position of Q
+/// 2. Q: is dropped
+/// 3. R: registers under the number of Q
 /// 4. W: takes R for Q, and leaves it behind
 #[test]
 fn only_who_stands_still_is_left_behind() {
@@ -240,7 +259,7 @@ fn only_who_stands_still_is_left_behind() {
                 seen.note("came");
                 let mut reader = third.reader();
                 for number in 0..PIECES {
-                    // It may have come when the body had been given up, since nobody read it.
+                    // It may have come after the body was dropped, because it had no reader.
                     let read = read_one(&mut reader, number).await;
                     assert!(matches!(read, Ok(()) | Err(BrokenBody::Abandoned)), "{read:?}");
                 }

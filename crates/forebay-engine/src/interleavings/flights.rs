@@ -1,4 +1,4 @@
-//! Who boards, who lands, who purges.
+//! Joining, announcing and purging of flights.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +17,7 @@ use crate::runtime::sync::atomic::AtomicU64;
 /// More rounds than this no caller of these tests needs, whatever the schedule.
 const ROUNDS_MAX: usize = 8;
 
-/// What comes of boarding where there is room for everybody.
+/// Result of joining a flight that has no limit on followers.
 enum Boarded {
     Lead(LeaderGuard),
     Follow(Follower),
@@ -47,8 +47,10 @@ fn shared(number: u64) -> FlightResult {
 
 /// Invariant 3.
 ///
-/// 1. A: finds nothing on the board   2. B: finds nothing on the board
-/// 3. A: departs                      4. B: departs, though A can be boarded
+/// 1. A: finds nothing on the board
+/// 2. B: finds nothing on the board
+/// 3. A: departs
+/// 4. B: departs, though A can be boarded
 #[test]
 fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
     explore(&["led", "followed", "waited"], |seen| {
@@ -80,10 +82,12 @@ fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
     });
 }
 
-/// Who waits is told when the head is known, not when the body has come to its end. A flight that
-/// ends wakes its followers once more, which would make up for a wake-up that was lost.
+/// Followers are woken when the head is known, not when the body is complete. A flight that ends
+/// wakes its followers once more, which would hide a lost wake-up.
 ///
-/// 1. B: asks; nothing has landed   2. A: lands, wakes who waits   3. B: registers, and waits
+/// 1. B: asks; there is no result
+/// 2. A: announces, wakes followers
+/// 3. B: registers, and waits
 #[test]
 fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
     explore(&["waited", "asked later"], |seen| {
@@ -115,7 +119,10 @@ fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
 
 /// Invariant 4.
 ///
-/// 1. A: leads   2. B, C: follow   3. A: panics   4. B, C: wait for nobody
+/// 1. A: leads
+/// 2. B, C: follow
+/// 3. A: panics
+/// 4. B, C: wait for ever
 #[test]
 fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
     explore(&["abandoned", "followed the next"], |seen| {
@@ -155,8 +162,10 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
 
 /// Invariants 3 and 7.
 ///
-/// 1. A: leads   2. B: follows   3. A: lands what nobody may share
-/// 4. B: is told, boards again, and finds the same flight
+/// 1. A: leads
+/// 2. B: follows
+/// 3. A: announces an answer that may not be shared
+/// 4. B: gets the result, joins again, and finds this flight again
 #[test]
 fn what_may_not_be_shared_is_not_boarded_again() {
     explore(&["led anew", "told in time"], |seen| {
@@ -188,11 +197,13 @@ fn what_may_not_be_shared_is_not_boarded_again() {
     });
 }
 
-/// Invariants 2 and 4: a follower that waited finds the first byte of a body that nobody keeps;
-/// one that goes away holds nothing up.
+/// Invariants 2 and 4: a follower that waited finds the first byte of a body that is not kept; a
+/// follower that is dropped delays no other.
 ///
-/// 1. A: leads   2. B, C: follow and wait   3. A: lands, its body flows on
-/// 4. the window moves on before B has its place; or C never comes, and the window stands still
+/// 1. A: leads
+/// 2. B, C: follow and wait
+/// 3. A: announces, its body is streaming
+/// 4. the window moves on before B is registered; or C is dropped, and the window never moves
 #[test]
 fn a_promise_to_a_follower_is_kept_or_given_back() {
     explore(&["waited", "too late", "went away"], |seen| {
@@ -237,7 +248,7 @@ async fn goes_away(flights: Arc<Flights>, seen: Seen) {
     }
 }
 
-/// What the origin says, and what memory and a lower tier hold of it.
+/// Value at the origin, and what memory and a lower tier have stored of it.
 struct World {
     flights: Arc<Flights>,
     memory: MemoryTier,
@@ -267,7 +278,8 @@ impl World {
         seat.unless_purged(|| self.memory.put(key(), numbered(number, fresh())));
     }
 
-    /// A caller as in the story: looks, boards, looks again if it leads, loads, stores, lands.
+    /// One caller without a lower tier: looks, joins, looks again if it leads, loads, stores,
+    /// announces.
     async fn obtain(&self) -> u64 {
         if let Some(number) = self.remembered() {
             return number;
@@ -294,7 +306,7 @@ impl World {
         floor
     }
 
-    /// The same with a lower tier, which is asked before the origin and written through.
+    /// One caller with a lower tier, which is read before the origin and written after it.
     async fn obtain_deep(&self, seen: &Seen) -> u64 {
         if let Some(number) = self.remembered() {
             return number;
@@ -335,12 +347,16 @@ impl World {
 
 /// Invariant 5.
 ///
-/// 1. A: leads, asks the origin   2. the truth changes   3. P: purges
+/// 1. A: leads, asks the origin
+/// 2. the truth changes
+/// 3. P: purges
 /// 4. A: stores, or lands for C, who came after P
 ///
 /// And, were what is stored removed only after the cut:
 ///
-/// 1. P: cuts   2. B: leads, looks again, finds the old   3. P: removes
+/// 1. P: cuts
+/// 2. B: leads, looks again, finds the old
+/// 3. P: removes
 /// 4. B: lands the old for C, who came after P
 #[test]
 fn after_a_purge_nobody_is_given_what_was_true_before_it() {
@@ -371,9 +387,15 @@ fn after_a_purge_nobody_is_given_what_was_true_before_it() {
 
 /// Invariant 5, with a tier below memory.
 ///
-/// 1. A: lands, begins to commit   2. P: cuts A, purges the tier   3. A: commits the old
+/// 1. A: lands, begins to commit
+/// 2. P: cuts A, purges the tier
+/// 3. A: commits the old
 ///
-/// And: 1. P: cuts   2. B: leads, finds the old in the tier   3. P: purges the tier
+/// And:
+///
+/// 1. P: cuts
+/// 2. B: leads, finds the old in the tier
+/// 3. P: purges the tier
 /// 4. B: remembers the old
 ///
 /// And, since two purges of one key may overlap: 1. P: cuts A   2. Q: finds nothing to cut, purges

@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// What a walk finds: nobody asks a tier that is being purged.
+    /// Looks into the lower tier, unless the tier is being purged. Returns its value.
     fn walk(&self, seat: &LeaderGuard) -> Option<u64> {
         seat.flight().may_search_tiers.then(|| *self.below.lock()).flatten()
     }
@@ -119,11 +119,16 @@ impl World {
 /// Invariant 5: a purge reaches all variants at once, also those that are on their way, and no
 /// family that comes later finds a member of one that was purged.
 ///
-/// 1. A: departs   2. P: purges   3. A: puts its family back, under the generation it knows, and
-///    all that the purge had reached with it
+/// 1. A: departs
+/// 2. P: purges
+/// 3. A: puts its family back, under the generation it knows, and    all that the purge had reached
+///    with it
 ///
-/// And: 1. B: stores "de" in family 1   2. P: purges   3. B: stores "fr", and so names a family:
-/// were that family 1 again, "de" would be back
+/// And:
+///
+/// 1. B: stores "de" in family 1
+/// 2. P: purges
+/// 3. B: stores "fr", and so names a family: were that family 1 again, "de" would be back
 #[test]
 fn after_a_purge_no_variant_of_before_is_found() {
     explore(&["refused", "stored", "found"], |seen| {
@@ -166,7 +171,9 @@ fn after_a_purge_no_variant_of_before_is_found() {
 /// Invariant 6: what only announces a family leaves what stands there, however it interleaves
 /// with what stores.
 ///
-/// 1. A: sees that nothing stands there   2. B: stores, whole   3. A: announces, over it
+/// 1. A: sees that nothing stands there
+/// 2. B: stores, whole
+/// 3. A: announces, over it
 #[test]
 fn an_announcement_takes_nothing_away() {
     explore(&["announced first", "stored first"], |seen| {

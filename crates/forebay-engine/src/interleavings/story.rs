@@ -1,4 +1,4 @@
-//! The story of a demand, from the look to the answer, over and over.
+//! Whole requests: lookup, join, load, store, announce.
 
 mod seats;
 mod truth;
@@ -44,7 +44,8 @@ fn engine() -> Arc<Engine> {
     engine_with(1 << 10)
 }
 
-/// There is room for all: waiting for it takes a timer, and there is none here.
+/// Creates an engine with memory for all bodies: a wait for memory needs a timer, which does not
+/// run here.
 fn engine_with(object_max: u64) -> Arc<Engine> {
     let limits = Limits { object_max, in_flight_max: 32 << 20, ..Limits::of(64 << 20) };
     Engine::new(limits, Arc::new(Still), Arc::new(()))
@@ -56,11 +57,11 @@ type Answer = Result<Loaded, LoadError>;
 #[derive(Clone)]
 struct Origin {
     script: Arc<Script>,
-    /// What its requests select.
+    /// Value of the selecting field in its requests.
     language: &'static str,
 }
 
-/// What is stored goes in.
+/// Function that gets the prior entry of a load and returns the answer.
 type Script = dyn Fn(Option<Arc<Entry>>) -> BoxFuture<'static, Answer> + Send + Sync;
 
 impl Origin {
@@ -132,7 +133,7 @@ fn answer(number: u64, in_pieces: bool) -> Loaded {
     Loaded::Entry { meta: meta(), head: Head::default(), content }
 }
 
-/// The same answer, for those alone who select as its request did.
+/// Makes an answer a variant, selected by the language of the request.
 fn varying(answer: Loaded) -> Loaded {
     let Loaded::Entry { mut meta, head, content } = answer else { panic!("nothing to select") };
     meta.set_vary(Vary::new([LANGUAGE]));
@@ -143,19 +144,19 @@ async fn number_from(obtained: &Outcome) -> u64 {
     number_in(&obtained.entry.body.reader().collect().await.expect("it does not break"))
 }
 
-/// Waits until nothing flies any more. Then nothing may be left of it.
+/// Waits until no flight is in progress, and checks that none has left memory charged.
 fn settle(engine: &Engine) {
     finish_tasks();
     assert_eq!((engine.traffic().flights, engine.traffic().in_flight_bytes), (0, 0));
 }
 
-/// What memory holds is whole.
+/// Returns the number in the stored entry, whose body must be complete.
 fn stored(engine: &Engine) -> Option<u64> {
     engine.memory().get(key().borrowed()).map(|entry| number_of(&entry))
 }
 
-/// What a caller would be given now, without a load.
-fn at_hand(engine: &Engine, origin: &Origin) -> Option<u64> {
+/// Returns the number that a caller gets from memory now, without a load.
+fn answer_without_load(engine: &Engine, origin: &Origin) -> Option<u64> {
     let (key, demand) = (key(), Demand::default());
     match engine.lookup(&ask(&key, &demand, origin)) {
         LookupResult::Hit(obtained) => Some(number_of(&obtained.entry)),

@@ -4,28 +4,29 @@ use forebay_core::{Demand, KeyRef};
 
 use crate::entry::select::{Credentials, Select};
 
-/// Request of one caller. It borrows everything, because most requests are hits.
+/// Request of one caller to the engine. It borrows all its parts, because most requests are hits.
 pub struct Lookup<'a> {
-    /// Primary key.
+    /// Primary key of the entry: the key that all its variants share.
     pub key: KeyRef<'a>,
-    /// Requirements of the caller.
+    /// Requirements of the caller: maximum age, accepted staleness, and more.
     pub demand: &'a Demand,
-    /// Fields that select a variant.
+    /// Request fields from which one of several variants is selected.
     pub select: &'a dyn Select,
-    /// Presence of credentials in the request.
+    /// Says whether the request carries credentials, such as `Authorization` or `Cookie`.
     pub credentials: Credentials,
-    /// Sharing of a load with other callers.
+    /// Says with which other callers this request may share a load.
     pub coalesce: Coalesce,
 }
 
-/// Sharing of a load with other callers.
+/// Callers with which a request may share a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Coalesce {
-    /// No sharing: the caller gets a load of its own.
+    /// The request shares no load: the caller gets a load of its own.
     Never,
-    /// Sharing with callers of this instance. Other instances are not waited for.
+    /// The request shares a load with callers of this instance, and does not wait for other
+    /// instances.
     Instance,
-    /// Sharing with callers of all instances.
+    /// The request shares a load with callers of all instances. This is the default.
     #[default]
     Cluster,
 }

@@ -137,7 +137,7 @@ fn presence(tier: &MemoryTier, key: &KeyBuf, language: &'static str) -> Option<P
     }
 }
 
-/// What is asked for again and again, and makes up half of what fits.
+/// Stores keys that are read repeatedly and use half of the memory.
 fn hot(tier: &MemoryTier) -> Vec<KeyBuf> {
     let keys: Vec<_> = (0..4_000).map(|number: u32| key(&format!("hot {number}"))).collect();
     for _ in 0..3 {

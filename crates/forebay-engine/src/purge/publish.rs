@@ -15,29 +15,31 @@ use crate::tiers::bus::Published;
 use crate::tiers::catch_panic::caught;
 use crate::tiers::error::TierError;
 
-/// Result of a purge.
+/// Result of a purge on this instance, and of its publication to other instances.
 #[derive(Clone, Debug)]
 pub struct Purged {
     /// `true` if the purge affected a stored entry. Always `true` for purges that name no single
     /// key, because their entries are not counted.
     pub found: bool,
-    /// Knowledge of other instances.
+    /// Says whether other instances know of the purge.
     pub propagation: Propagation,
 }
 
-/// Knowledge of other instances about a purge.
+/// Knowledge that other instances have of a purge.
 #[derive(Clone, Debug)]
 pub enum Propagation {
-    /// There are no other instances.
+    /// This engine shares no tier with other instances.
     None,
-    /// The purge is published: they know, or will within the delay of the bus.
+    /// The purge is published: every connected instance applies it within the delay of the bus.
     Published(Published),
-    /// Publishing failed with this error. It is retried, in the order of the purges.
+    /// Publishing failed with this error, so other instances may still serve purged entries. The
+    /// engine retries until it succeeds, in the order of the purges.
     Pending(TierError),
 }
 
 impl Purged {
-    /// Combines the results of two purges: others know of both, or do not know.
+    /// Combines the results of two purges: something was found if either found something, and other
+    /// instances know only if they know of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let found = self.found || other.found;
@@ -61,7 +63,8 @@ impl Purged {
 }
 
 impl Engine {
-    /// Returns the state of the bus. `None` if this engine shares no bus with other instances.
+    /// Returns the state of the bus, which carries purges between instances. `None` if this engine
+    /// shares no bus.
     #[must_use]
     pub fn bus_status(&self) -> Option<BusStatus> {
         let joined = self.joined.as_ref()?;

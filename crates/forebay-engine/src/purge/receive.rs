@@ -35,8 +35,8 @@ impl Listener for BusReceiver {
 }
 
 impl Engine {
-    /// Creates an engine that is connected with those of other instances. One of the tiers is
-    /// shared with them.
+    /// Creates an engine that shares one of its `tiers` with other instances, and exchanges leases
+    /// and purges with them.
     #[must_use]
     pub fn clustered(
         limits: Limits,
@@ -114,9 +114,9 @@ impl Engine {
         });
     }
 
-    /// Waits until the tiers of this instance have applied all received purges, and records the
-    /// bookmark there. Call it before closing them: unrecorded purges are received once more by the
-    /// next process.
+    /// Waits until the tiers of this instance have applied all purges that were received, and
+    /// stores the bus position in them. Call it before closing the tiers: otherwise the next
+    /// process receives some purges once more, which does no harm.
     pub async fn settle(&self) {
         self.record_bookmark().await;
     }

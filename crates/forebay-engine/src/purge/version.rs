@@ -20,9 +20,9 @@ use crate::tiers::lease_strategy::OPEN;
 use crate::tiers::lower::Deadline;
 
 impl Engine {
-    /// Removes the entry of a primary key, in all tiers and instances, unless a version is known
-    /// that is as new: then it does nothing and returns `false`. Afterwards no older version is
-    /// stored.
+    /// Removes the entry of a primary key from all tiers and instances, and refuses older versions
+    /// from then on for `newer.keep`. Returns `false`, and does nothing, if a version that is as
+    /// new or newer is known already.
     pub async fn remove_version(self: &Arc<Self>, key: KeyRef<'_>, newer: Newer) -> bool {
         let below = self.version_below(key).await;
         let removed =

@@ -19,25 +19,28 @@ const FIRST_REPORT_MAX: Duration = Duration::from_millis(250);
 /// Default of [`Cluster::wait_max`].
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Connection of an engine to those of other instances, which share a tier with it. A lease gives
-/// one instance the right to fill the tier, and the bus carries purges. Without a shared tier no
-/// leases are used.
+/// Connection of an engine to the engines of other instances that share a tier with it. A lease
+/// gives one instance the right to load a key and fill the tier; the bus carries purges. An engine
+/// without a shared tier uses no leases.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Source of the leases.
+    /// Source of leases: the right of one instance at a time to load a key.
     pub leases: Arc<dyn Leases>,
     /// Bus that carries purges between instances.
     pub bus: Arc<dyn Bus>,
-    /// Use of entries that may have been purged while the bus was disconnected.
+    /// Says how entries are used that another instance may have purged while the bus was
+    /// disconnected.
     pub when_blind: WhenBlind,
-    /// Maximum wait for a load of another instance. After it, a call gets a stale value if one may
-    /// be served; otherwise this instance loads, and does not store the result.
+    /// Maximum time to wait for another instance that loads a key. After that, a call gets a stale
+    /// entry if one may be served; otherwise this instance loads the key itself, and does not store
+    /// the answer in the shared tier.
     pub wait_max: Duration,
 }
 
 impl Cluster {
-    /// Creates a connection with the default limits: entries that may have been purged are served
-    /// for 30 s, and the wait for other instances is 10 s.
+    /// Creates a connection with the default settings: entries that another instance may have
+    /// purged are served for at most 30 s, and the wait for another instance's load is at most 10
+    /// s.
     #[must_use]
     pub fn new(leases: Arc<dyn Leases>, bus: Arc<dyn Bus>) -> Self {
         Self { leases, bus, when_blind: WhenBlind::default(), wait_max: WAIT_MAX }
@@ -50,7 +53,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// State of the bus that carries invalidations between instances.
+/// State of the bus, which carries invalidations (purges) between instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusStatus {
     /// `true` while this instance receives all invalidations of the others.

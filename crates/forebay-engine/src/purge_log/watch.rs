@@ -25,7 +25,8 @@ pub(crate) struct Watches {
 /// Purge counts of the watches of one key.
 type Watching = SmallVec<[Arc<AtomicU64>; 1]>;
 
-/// Count of the purges of a key since the watch began.
+/// Counter of the purges that can affect one key, from the moment of its creation. See
+/// [`Engine::watch`](crate::Engine::watch).
 pub struct Watch {
     watches: Arc<Watches>,
     key: Key,
@@ -44,8 +45,9 @@ impl Watch {
         Self { watches: watches.clone(), key, newest: newest.clone(), begun_at, purges }
     }
 
-    /// Returns `true` if no purge has begun that could affect the key, except `own` purges of that
-    /// key and `logged` purges that name no key. All of those must have ended.
+    /// Returns `true` if no purge has begun since the start of the watch that could affect the key,
+    /// other than the caller's own, which must have ended: `own` purges of the key itself, and
+    /// `logged` purges of tags, prefixes, sites or everything.
     #[must_use]
     pub fn saw_only(&self, own: u64, logged: u64) -> bool {
         let passed = self.newest.load(Ordering::Acquire) - self.begun_at;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use forebay_core::KeyRef;
 
-/// Event that no caller learns from its answer.
+/// Event in an engine that no caller learns of by its answer; for metrics and logs.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// End of a load: the head of its answer, or an error.
+    /// A load got the head of its answer, or failed.
     Loaded {
         /// Key of the load.
         key: KeyRef<'a>,
@@ -17,28 +17,28 @@ pub enum Event<'a> {
         /// Duration.
         cost: Duration,
     },
-    /// Body that broke off before its end. The entry stored before stays.
+    /// The body of an answer for this key ended early. The entry stored before stays.
     BodyBroken(KeyRef<'a>),
-    /// Body larger than memory can keep: it is streamed, and stored only where a lower tier accepts
-    /// it.
+    /// The body of an answer for this key is larger than memory can keep. It is streamed to its
+    /// readers, and stored only in lower tiers that accept it.
     BodyOutgrown(KeyRef<'a>),
-    /// Load that waits for memory of bodies in flight.
+    /// A load of this key waits, because the memory for bodies in flight is used up.
     LoadWaits(KeyRef<'a>),
-    /// Load that was refused, because no memory became free in time.
+    /// A load of this key was refused, because no memory for its body became free in time.
     LoadRefused(KeyRef<'a>),
-    /// Body without memory to grow in time: it is streamed to its readers, and not stored in
-    /// memory.
+    /// The body of an answer for this key found no memory to grow. It is streamed to its readers,
+    /// and not stored in memory.
     BodyNotAdmitted(KeyRef<'a>),
-    /// Number of bodies dropped, which had left memory and whose readers had stopped while others
-    /// waited for memory.
+    /// This number of bodies was dropped to free memory that others waited for: they were evicted
+    /// already, and their readers had stopped reading.
     BodiesDropped(usize),
-    /// Background refresh that was skipped, because too many are in progress.
+    /// A background refresh of this key was not started, because too many are in progress.
     RefreshSkipped(KeyRef<'a>),
-    /// Request during the back-off of its key, for which no load was started.
+    /// A request for this key started no load, because the last loads of the key failed.
     BackingOff(KeyRef<'a>),
-    /// Stale answer because a load is slow. The load continues.
+    /// A caller got a stale entry of this key, because its load is slow. The load continues.
     SoftTimeout(KeyRef<'a>),
-    /// End of an operation of a lower tier, or of its time limit.
+    /// An operation of a lower tier ended, or reached its time limit.
     TierCalled {
         /// Name of the tier.
         tier: &'static str,
@@ -47,72 +47,78 @@ pub enum Event<'a> {
         /// Duration.
         took: Duration,
     },
-    /// Failure of a lower tier. It counts as a miss.
+    /// An operation of a lower tier failed or timed out. For the request it counts as a miss.
     TierFailed {
         /// Name of the tier.
         tier: &'static str,
         /// Operation: `open`, `lease`, `read`, `begin`, `write`, `commit` or `remove`.
         op: &'static str,
     },
-    /// Lower tier whose circuit breaker has opened: it is bypassed.
+    /// The circuit breaker of the lower tier of this name opened: the tier is bypassed from now on.
     TierBypassed(&'static str),
-    /// Lower tier whose circuit breaker has closed.
+    /// The circuit breaker of the lower tier of this name closed: the tier is used again.
     TierRestored(&'static str),
-    /// Entry not written to a lower tier, because too many writes are in progress, or its head
-    /// could not be encoded.
+    /// An entry was not written to the lower tier of this name, because too many writes are in
+    /// progress, or its head could not be encoded.
     TierSkipped(&'static str),
-    /// Tier that could not record a purge of a tag, a site or everything: the purge holds as long
-    /// as this process lives.
+    /// The lower tier of this name could not record a purge of a tag, prefix, site or everything.
+    /// This process applies the purge; a restarted process may return entries that it invalidated.
     PurgeNotRecorded(&'static str),
-    /// Purge of this kind by this instance.
+    /// This instance carried out a purge of this kind: `key`, `tag`, `prefix`, `site` or `all`.
     Purged(&'static str),
-    /// Lease request of a flight, or its result.
+    /// A lease was requested, or a wait for another instance ended.
     Lease {
         /// Key of the flight.
         key: KeyRef<'a>,
         /// Result.
         event: LeaseEvent,
     },
-    /// Purge of this kind by another instance.
+    /// This instance received a purge of this kind (`key`, `tag`, `prefix`, `site` or `all`) from
+    /// another instance.
     PurgeReceived(&'static str),
-    /// Purge of this kind that could not be published yet.
+    /// A purge of this kind (`key`, `tag`, `prefix`, `site` or `all`) could not be published to
+    /// other instances. It is retried.
     PublishFailed(&'static str),
-    /// Gap in the bus: messages may have been missed.
+    /// Messages of the bus may have been missed, so purges by other instances may be missing.
     BusGap,
-    /// Bus disconnected.
+    /// The bus is disconnected: purges by other instances are not received.
     BusDisconnected,
-    /// Bus connected.
+    /// The bus is connected: purges by other instances are received again.
     BusConnected,
-    /// Unverified entry that was checked in the lower tiers. `true` if a tier has a valid one.
+    /// The lower tiers were asked about an entry of this key that a missed purge may have
+    /// invalidated. `true` if one of them has a valid entry.
     UnverifiedChecked(KeyRef<'a>, bool),
 }
 
-/// Result of a lease request or of a wait.
+/// Result of a request for a lease (the right of one instance to load a key), or of a wait for the
+/// instance that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeaseEvent {
-    /// This instance has the lease, and loads.
+    /// This instance got the lease, and loads the key.
     Granted,
-    /// The shared tier is filled.
+    /// No lease was needed: the shared tier has an entry that another instance stored meanwhile.
     Filled,
-    /// Another instance loads. This one waits.
+    /// Another instance holds the lease and loads the key. This instance waits for it.
     Elsewhere,
-    /// The other instance has filled the shared tier.
+    /// The wait ended: the other instance has stored the entry in the shared tier.
     Woken,
-    /// The other instance has released the lease with a reason.
+    /// The wait ended: the other instance has released the lease without storing an entry, and gave
+    /// a reason.
     Released,
-    /// The key was purged, or the lease has expired.
+    /// The wait ended: the key was purged, or the lease has expired.
     Freed,
-    /// The other instance took too long.
+    /// The wait ended by its time limit.
     Overdue,
-    /// The lease was withdrawn: the answer may not be stored.
+    /// This instance lost its lease, because of a purge or because it expired: the answer is not
+    /// stored.
     Withdrawn,
-    /// The request failed.
+    /// The request for the lease failed, so that this instance loads without a lease.
     Failed,
 }
 
 impl LeaseEvent {
-    /// All values in the order of declaration, for tables and metrics.
+    /// All lease events in the order of their declaration, for tables and metrics.
     pub const ALL: [Self; 9] = [
         Self::Granted,
         Self::Filled,
@@ -125,7 +131,7 @@ impl LeaseEvent {
         Self::Failed,
     ];
 
-    /// Returns the name in metrics and logs.
+    /// Returns the name of the lease event in metrics and logs.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -142,7 +148,7 @@ impl LeaseEvent {
     }
 }
 
-/// Receiver of events.
+/// Receiver of the events of an engine, for metrics and logs.
 pub trait Observer: Send + Sync + 'static {
     /// Receives an event, on the thread where it happens: it must not block.
     fn observe(&self, event: Event<'_>);

@@ -5,7 +5,8 @@ use bytes::Bytes;
 /// Maximum size of a bookmark, in bytes.
 const BOOKMARK_MAX: usize = 4 << 10;
 
-/// Position on a bus, in bytes that only the bus interprets. It may outlive the process.
+/// Position on the bus, as bytes that only the bus interprets. A tier that survives the process
+/// stores it, so that the next process continues there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bookmark(Bytes);
 
@@ -16,18 +17,18 @@ impl Bookmark {
         (bytes.len() <= BOOKMARK_MAX).then_some(Self(bytes))
     }
 
-    /// Returns the bytes of the bus.
+    /// Returns the bytes of the position, which only the bus interprets.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Completeness of the purges between two bookmarks.
+/// Says whether every purge between the previous bookmark and this one was received and applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chain {
-    /// All purges were received and applied.
+    /// Every purge was received and applied.
     Whole,
-    /// A purge may be missing: older entries may have missed it.
+    /// A purge may have been missed, so that entries stored earlier may have been purged.
     Broken,
 }

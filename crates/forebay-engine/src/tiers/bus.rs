@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 pub use super::bookmark::{Bookmark, Chain};
 use super::error::TierError;
 
-/// Bus that carries purges to all instances.
+/// Bus that carries purges between all instances, in one order.
 pub trait Bus: Send + Sync + 'static {
     /// Purges shared entries, and publishes the purge. After the acknowledgement no load that
     /// started before can fill a shared tier with a purged entry, and each connected instance
@@ -41,28 +41,28 @@ pub trait Bus: Send + Sync + 'static {
     fn listen(&self, listener: Arc<dyn Listener>);
 }
 
-/// New version of a value.
+/// Version of a value that replaces older versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newer {
-    /// Number of the version.
+    /// Number of the version; a larger number is newer.
     pub version: u64,
-    /// Minimum time for which older versions are refused: longer than any writer or load of an
-    /// older version takes.
+    /// Minimum time for which older versions are refused. It must be longer than a writer or a load
+    /// of an older version can take.
     pub keep: Duration,
 }
 
-/// Acknowledged purge.
+/// Acknowledgement of the bus that a purge is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Identifier in the order of all purges.
+    /// Position of the purge on the bus: ids are in the order of all purges.
     pub id: Box<str>,
-    /// Number of live instances, including this one.
+    /// Number of instances that are alive, including this one.
     pub instances: usize,
-    /// `true` if a shared entry was removed.
+    /// `true` if an entry was removed from the shared tier.
     pub found: bool,
 }
 
-/// Receiver of messages.
+/// Receiver of the messages that a bus delivers to one instance.
 pub trait Listener: Send + Sync {
     /// Receives a message. Called in the order of the bus, by one thread at a time. It must not
     /// block.
@@ -75,30 +75,31 @@ pub trait Listener: Send + Sync {
     }
 }
 
-/// Message of the bus.
+/// Message that a bus delivers to its listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Purge of another instance.
+    /// Another instance has purged entries.
     Purged {
         /// Entries to purge.
         what: Purge,
         /// Effect on them: stale or removed.
         reach: Reach,
     },
-    /// Version that another instance is about to store, or has removed: older versions are purged.
+    /// Another instance is about to store a version of a value, or has removed it: older versions
+    /// must be removed.
     Outdated {
         /// Key of the entry.
         key: Key,
         /// The version.
         newer: Newer,
     },
-    /// Messages may have been missed: all entries of this instance are unverified.
+    /// Messages may have been missed, so that any entry of this instance may have been purged.
     Gap,
-    /// The bus is disconnected: no message arrived for the longest trusted silence. Entries are
-    /// unverified from now on, and so are new ones.
+    /// The bus is disconnected: it delivered nothing for longer than silence is trusted. From now
+    /// on, any entry of this instance may have been purged, also one that is stored later.
     Disconnected,
-    /// The bus is connected again. A [`Notice::Gap`] came before if messages may have been missed.
+    /// The bus is connected. If messages may have been missed, a [`Notice::Gap`] came first.
     Connected,
-    /// All messages up to this position are delivered, except those of a gap.
+    /// All messages up to this position of the bus are delivered, except those of a reported gap.
     Reached(Bookmark),
 }

@@ -10,25 +10,28 @@ pub enum TierError {
     /// The operation failed with this cause.
     #[error("operation failed: {0}")]
     Failed(Arc<dyn std::error::Error + Send + Sync>),
-    /// The operation exceeded its time limit.
-    #[error("operation exceeded its time limit")]
+    /// The operation of the tier exceeded its time limit.
+    #[error("the operation exceeded its time limit")]
     TimedOut,
-    /// The circuit breaker bypasses the tier after failures.
-    #[error("circuit breaker is open after failures")]
+    /// The operation was not tried, because the circuit breaker of the tier is open after several
+    /// failures.
+    #[error("the circuit breaker is open after failures, so the tier was not called")]
     Bypassed,
-    /// The entry exceeds the tier's maximum size. Not a failure of the tier.
-    #[error("entry exceeds the tier's maximum size")]
+    /// The entry is larger than the tier stores. This is not a failure of the tier.
+    #[error("the entry exceeds the tier's maximum size and is not stored there")]
     TooLarge,
-    /// The tier has stored or removed a newer version. Not a failure of the tier.
-    #[error("the tier has a newer version")]
+    /// The tier has stored or removed a newer version of the entry, so that this one is not stored.
+    /// This is not a failure of the tier.
+    #[error("the tier has a newer version, so this one is not stored there")]
     Outdated,
-    /// The lease of the write is no longer valid. Not a failure of the tier.
-    #[error("the lease was withdrawn")]
+    /// The lease under which the entry was to be written is no longer valid, because of a purge or
+    /// because it expired. This is not a failure of the tier.
+    #[error("the lease was withdrawn or has expired, so the entry is not stored")]
     Withdrawn,
 }
 
 impl TierError {
-    /// Creates a failure with this cause.
+    /// Creates the error of an operation that failed with this cause.
     #[must_use]
     pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(cause.into().into())

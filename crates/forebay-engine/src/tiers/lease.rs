@@ -16,14 +16,17 @@ pub use super::lease_token::LeaseToken;
 use super::tier::Stored;
 use crate::entry::select::Credentials;
 
-/// Request for a lease.
+/// Request for a lease: the right of one instance at a time to load a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// Key that all variants share. A purge of it withdraws the leases of all of them.
+    /// Primary key of the entry, which all its variants share. A purge of it withdraws the leases
+    /// of all variants.
     pub primary: KeyRef<'a>,
-    /// Key of the flight: the primary key, or the key of a variant or a question.
+    /// Key of the load: the primary key, the key of one variant, or that of a question about an
+    /// entry.
     pub boarded: KeyRef<'a>,
-    /// Key of the record that the tier lacked. It is read again under the lease.
+    /// Key of the record that was missing in the tier. The record is read once more together with
+    /// the request.
     pub entry: KeyRef<'a>,
     /// [Stamp](Stored::stamp) of the unusable record that was found. `None` if there was none.
     pub seen: Option<u64>,
@@ -31,30 +34,32 @@ pub struct Claim<'a> {
     pub is_look: bool,
 }
 
-/// Source of leases, shared by all instances.
+/// Source of leases that all instances share. A lease is the right of one instance at a time to
+/// load a key.
 ///
-/// Each operation has a time limit of the implementation. After an error the instance loads without
+/// The implementation limits the time of each operation. After an error, the instance loads without
 /// a lease.
 pub trait Leases: Send + Sync + 'static {
-    /// Requests a lease.
+    /// Requests the lease of a key.
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>>;
 }
 
 /// Answer to a request for a lease.
 pub enum Lease {
-    /// The tier has a record that was not [seen](Claim::seen) before.
+    /// No lease is needed: the tier has a record that the instance had not [seen](Claim::seen)
+    /// before.
     Filled(Box<Stored>),
-    /// The caller has the lease, and loads.
+    /// The instance has the lease, and loads the key.
     Granted(Arc<dyn Permit>),
     /// Another instance holds the lease. The future ends when that instance has finished, or when
-    /// the lease may be free. Dropping it ends the wait.
+    /// the lease may be free; dropping the future ends the wait.
     Held(BoxFuture<'static, Woken>),
 }
 
-/// Lease as its holder sees it. The implementation renews it up to a hard limit. Dropping it
-/// without a release releases it as [`Release::Abandoned`].
+/// Lease as the instance sees it that holds it. The implementation renews it up to a hard limit.
+/// Dropping a permit without a release counts as [`Release::Abandoned`].
 pub trait Permit: Send + Sync {
-    /// Returns the token for [`Tier::begin_leased`](crate::Tier::begin_leased).
+    /// Returns the token of the lease, for [`Tier::begin_leased`](crate::Tier::begin_leased).
     fn token(&self) -> LeaseToken;
 
     /// Returns `true` while the lease is presumably valid. The answer of a load under a withdrawn
@@ -67,14 +72,15 @@ pub trait Permit: Send + Sync {
     /// be filled under it, but the instances are woken all the same.
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool>;
 
-    /// Releases the lease, and tells waiting instances the reason. After a fill it has no effect.
+    /// Releases the lease without storing an entry, and tells waiting instances the reason. It has
+    /// no effect after the entry was stored.
     fn release(&self, outcome: Release) -> BoxFuture<'_, ()>;
 }
 
-/// Reason of a release without a fill.
+/// Reason why an instance released a lease without storing an entry in the shared tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The answer may not be shared, and neither may those of the next requests like it.
+    /// The answer may not be shared, and answers to the next requests for the key probably neither.
     Pass {
         /// Duration of the pass marker.
         remember: Duration,
@@ -82,22 +88,23 @@ pub enum Release {
         credentials: Credentials,
     },
     /// The load failed, or its answer is not stored in the shared tier: each waiting instance loads
-    /// for itself.
+    /// the key itself.
     Failed,
-    /// The answer has variants. The variant of the holder is on its way. Sent only by
-    /// [narrowing](Permit::narrow).
+    /// The answer has variants, selected by these fields, and the holder now loads only its own
+    /// variant. Sent only by [`Permit::narrow`].
     Vary(Vary),
-    /// No reason is known.
+    /// The holder gave no reason; its load may have panicked.
     Abandoned,
 }
 
-/// End of a wait for another instance.
+/// End of a wait for another instance that held the lease of a key.
 pub enum Woken {
-    /// The tier is filled. A small record comes along, so that it need not be read.
+    /// The other instance has stored the entry in the shared tier. A small record is delivered with
+    /// the message, so that it need not be read.
     Filled(Option<Box<Stored>>),
-    /// The holder has released the lease for this reason.
+    /// The other instance has released the lease without storing an entry, for this reason.
     Released(Release),
-    /// The key was purged, the lease has expired, or the reason is unknown: request the lease
-    /// again.
+    /// The key was purged, the lease has expired, or the reason is unknown: the lease must be
+    /// requested again.
     Again,
 }

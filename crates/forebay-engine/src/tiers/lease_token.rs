@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Identity of a lease: random, and used once.
+/// Identity of one lease: 16 random bytes that are used once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub [u8; 16]);
 

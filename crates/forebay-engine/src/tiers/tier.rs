@@ -23,11 +23,12 @@ use crate::entry::body::{Parts, PieceStream};
 /// operation must be complete or have no effect: if an entry became visible after the future of its
 /// `commit` was dropped, a purge could miss it.
 pub trait Tier: Send + Sync + 'static {
-    /// Name of the tier in metrics, logs and responses: one lower-case word.
+    /// Returns the name of the tier in metrics, logs and responses: one lower-case word, such as
+    /// `disk`.
     fn name(&self) -> &'static str;
 
-    /// Time limits of the operations. An operation that exceeds its limit has failed; after several
-    /// failures the circuit breaker bypasses the tier for a while.
+    /// Returns the time limits of the tier's operations. An operation that exceeds its limit has
+    /// failed; after several failures the circuit breaker bypasses the tier for a while.
     fn budget(&self) -> Budget {
         Budget::default()
     }
@@ -39,12 +40,12 @@ pub trait Tier: Send + Sync + 'static {
         true
     }
 
-    /// Reads the entry of exactly this key. A record that is corrupt, in an unknown format, or of
-    /// another key counts as missing.
+    /// Reads the entry that is stored under exactly this key; `None` if there is none. A record
+    /// that is corrupt, in an unknown format, or of another key counts as none.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
 
-    /// Reads the entries of several keys, in the order of the keys, if possible in one exchange. One
-    /// failure fails all of them.
+    /// Reads the entries of several keys, in the order of the keys, if possible in one exchange. If
+    /// one read fails, the result is an error for all keys.
     fn open_many<'a>(
         &'a self,
         keys: &'a [Key],
@@ -60,13 +61,13 @@ pub trait Tier: Send + Sync + 'static {
         head: &'a Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
 
-    /// Starts to write an entry, given by its metadata and its head, under a [lease](crate::tiers::lease).
-    /// The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
+    /// Starts to write an entry under a [lease](crate::tiers::lease). The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
     /// that are not shared ignore it.
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         _lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         self.begin(key, meta, head)
@@ -89,7 +90,7 @@ pub trait Tier: Send + Sync + 'static {
         false
     }
 
-    /// Removes the entry of exactly this key. Returns `false` if there was none.
+    /// Removes the entry that is stored under exactly this key. Returns `false` if there was none.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
 
     /// Records a purge of more than one key, by this instance or another. The engine has applied it
@@ -107,15 +108,16 @@ pub trait Tier: Send + Sync + 'static {
         false
     }
 
-    /// Returns the last stored bookmark, of this process or an earlier one. Not called for shared
-    /// tiers.
+    /// Returns the last bus position that this process or an earlier one stored in the tier. Not
+    /// called for shared tiers.
     fn bookmark(&self) -> Option<Bookmark> {
         None
     }
 
-    /// Stores a bookmark: all purges of the [bus](crate::tiers::bus) before it are applied here. If the
-    /// chain is broken, the next process must return the entries that the tier holds now as
-    /// [suspect](Stored::suspect). A tier that does not survive the process needs no implementation.
+    /// Stores a bus position: the tier has applied all purges of the [bus](crate::tiers::bus)
+    /// before it. If `chain` is broken, the next process must return the entries that the tier
+    /// holds now as [suspect](Stored::suspect). A tier that does not survive the process needs no
+    /// implementation.
     fn keep_bookmark<'a>(
         &'a self,
         _bookmark: &'a Bookmark,
@@ -131,12 +133,12 @@ pub trait Tier: Send + Sync + 'static {
     }
 }
 
-/// Time limits of a tier's operations.
+/// Time limits of the operations of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Limit for finding an entry and starting to return its body. A call waits for it.
+    /// Time limit for finding an entry and for starting to return its body. A request waits for it.
     pub read: Duration,
-    /// Limit for each step of a write or a removal. No call waits for a write.
+    /// Time limit for each step of a write, and for a removal. No request waits for a write.
     pub write: Duration,
 }
 
@@ -148,9 +150,10 @@ impl Default for Budget {
     }
 }
 
-/// Write of an entry. Dropping it without a commit has no effect.
+/// Write of one entry to a tier that has begun. Dropping the writer without a commit leaves the
+/// tier unchanged.
 pub trait Writer: Send {
-    /// Appends a piece of the body.
+    /// Appends the next piece of the body.
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>>;
 
     /// Returns the part written so far, for readers that have fallen behind, or `None` if nothing
@@ -159,51 +162,54 @@ pub trait Writer: Send {
         None
     }
 
-    /// Makes the complete entry visible.
+    /// Makes the complete entry visible to readers of the tier.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
 }
 
-/// Lease of a write.
+/// Lease under which an entry is written to a shared tier.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasedWrite<'a> {
-    /// Primary key of the lease.
+    /// Primary key of the entry, for which the lease was requested.
     pub primary: KeyRef<'a>,
-    /// Key of the flight: see [`Claim::boarded`](crate::lease::Claim::boarded).
+    /// Key of the load that holds the lease: see [`Claim::boarded`](crate::lease::Claim::boarded).
     pub boarded: KeyRef<'a>,
-    /// Identity of the lease.
+    /// Token of the lease.
     pub token: LeaseToken,
-    /// `true` if the commit releases the lease. `false` for a record that only leads to the entry.
+    /// `true` if the commit of this write releases the lease. `false` for a record that lists the
+    /// variants of a key, which is written before the entry itself.
     pub is_last: bool,
 }
 
-/// Entry as a tier returns it.
+/// Entry as a lower tier returns it.
 pub struct Stored {
-    /// Metadata, in terms of the clock of this process. Its position is not used.
+    /// Metadata of the entry, in terms of the clock of this process. The engine ignores its purge
+    /// position.
     pub meta: Meta,
-    /// Bytes of the front end.
+    /// Encoded head of the entry: bytes that only the front end interprets.
     pub head: Bytes,
-    /// Body. Each piece is verified before it is returned.
+    /// Body of the entry. Each piece is verified before it is returned.
     pub body: PieceStream,
-    /// Effect of the purges of all instances, by tag, site, prefix and all, if the tier knows it.
-    /// An entry of another tier counts as older than every purge.
+    /// Effect of the purges by all instances on the entry, if the tier knows it. `None` for other
+    /// tiers: the engine then compares the entry with all purges that it knows.
     pub vetted: Option<PurgeState>,
-    /// Identity of this record among those of its key. Only shared tiers need it.
+    /// Number that distinguishes this record from others that were stored under its key. Only
+    /// shared tiers need it; otherwise 0.
     pub stamp: u64,
-    /// Random access to the body, if the tier supports it.
+    /// Access to the body at any offset; `None` if the tier does not support it.
     pub parts: Option<Arc<dyn Parts>>,
-    /// `true` if the entry may have missed a purge in an earlier process. Ignored by an engine
-    /// without other instances.
+    /// `true` if the entry may have missed a purge while an earlier process was running. An engine
+    /// without other instances ignores it.
     pub suspect: bool,
 }
 
 impl Stored {
-    /// Creates an entry of a tier that is not shared.
+    /// Creates the entry of a tier that is not shared, which knows of no purges.
     #[must_use]
     pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
         Self { meta, head, body, vetted: None, stamp: 0, parts: None, suspect: false }
     }
 
-    /// Adds random access to the body.
+    /// Adds access to the body at any offset.
     #[must_use]
     pub fn with_parts(mut self, parts: Arc<dyn Parts>) -> Self {
         self.parts = Some(parts);
@@ -211,12 +217,12 @@ impl Stored {
     }
 }
 
-/// Treatment of a failed read of a lower tier.
+/// Effect of a failed read of a lower tier on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TierErrors {
-    /// The failure counts as a miss, and the call loads.
+    /// The failure counts as a miss, and the request loads from the origin.
     #[default]
     Graceful,
-    /// The call fails if no other tier has the entry. It does not load.
+    /// The request fails unless another tier has the entry; the origin is not asked.
     Strict,
 }

@@ -14,13 +14,13 @@ use crate::flight::JoinRequest;
 use crate::flight::load::Load;
 use crate::tiers::bus::Newer;
 
-/// Entry that a caller stores.
+/// Entry that a caller stores without a load.
 pub struct NewEntry {
-    /// Metadata.
+    /// Metadata of the entry.
     pub meta: Meta,
-    /// Head of the front end.
+    /// Head of the entry: bytes that only the front end interprets.
     pub head: Head,
-    /// Complete body.
+    /// Complete body of the entry.
     pub body: Bytes,
 }
 

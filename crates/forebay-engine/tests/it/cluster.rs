@@ -1,4 +1,4 @@
-//! Several engines over one model of what they share.
+//! Several engines over one model of the server that they share.
 
 mod counts;
 mod disk;
@@ -30,7 +30,7 @@ use disk::{Disk, OfOneLife};
 use link::Link;
 use server::Server;
 
-/// The runtime's time, which tests let pass.
+/// Clock that reads the time of the runtime, which tests advance.
 pub(crate) struct Passing(Instant);
 
 impl Passing {
@@ -54,7 +54,7 @@ impl Clock for Passing {
     }
 }
 
-/// What an engine told of others.
+/// Events that an engine reported about other instances.
 #[derive(Default)]
 pub(crate) struct Seen {
     leases: Mutex<Vec<LeaseEvent>>,
@@ -87,7 +87,7 @@ pub(crate) struct Instance {
     pub(crate) seen: Arc<Seen>,
 }
 
-/// How instances are made.
+/// Settings of the instances of a test.
 #[derive(Clone, Copy)]
 pub(crate) struct Making {
     pub(crate) when_blind: WhenBlind,
@@ -105,29 +105,32 @@ impl Default for Making {
 
 impl Instance {
     pub(crate) fn new(
-        (server, clock): (&Server, &Arc<Passing>),
+        server: &Server,
+        clock: &Arc<Passing>,
         number: usize,
         making: Making,
         above: &[Arc<dyn Tier>],
     ) -> Self {
-        let link = Link::new(server, number, (making.seed, making.delay_max));
-        Self::over((clock, link), making, above)
+        let link = Link::new(server, number, making.seed, making.delay_max);
+        Self::over(clock, link, making, above)
     }
 
-    /// The same over a disk that an earlier life may have written to.
+    /// Creates an instance over a disk that an earlier process may have written to.
     pub(crate) fn with_disk(
-        (server, clock): (&Server, &Arc<Passing>),
+        server: &Server,
+        clock: &Arc<Passing>,
         number: usize,
         making: Making,
         disk: &Disk,
     ) -> Self {
-        let link = Link::new(server, number, (making.seed, making.delay_max));
+        let link = Link::new(server, number, making.seed, making.delay_max);
         let above = [OfOneLife::tier(disk, &link)];
-        Self::over((clock, link), making, &above)
+        Self::over(clock, link, making, &above)
     }
 
     fn over(
-        (clock, link): (&Arc<Passing>, Arc<Link>),
+        clock: &Arc<Passing>,
+        link: Arc<Link>,
         making: Making,
         above: &[Arc<dyn Tier>],
     ) -> Self {
@@ -157,7 +160,7 @@ impl Instance {
         self.purge(Purge::Key(key(name)), Reach::Hard).await
     }
 
-    /// Whether the others know of all that it has purged.
+    /// Returns `true` if all purges of this instance are published.
     pub(crate) fn is_heard(&self) -> bool {
         self.engine.bus_status().is_some_and(|BusStatus { unpublished, .. }| unpublished == 0)
     }
@@ -167,7 +170,7 @@ impl Instance {
     }
 }
 
-/// Instances that hear each other.
+/// Instances that share a server and receive each other's purges.
 pub(crate) struct Together {
     pub(crate) server: Server,
     pub(crate) clock: Arc<Passing>,
@@ -194,7 +197,7 @@ impl Together {
     /// One more instance, with these tiers of its own.
     pub(crate) fn join(&mut self, above: &[Arc<dyn Tier>]) -> Instance {
         let number = self.instances.len();
-        let instance = Instance::new((&self.server, &self.clock), number, self.making, above);
+        let instance = Instance::new(&self.server, &self.clock, number, self.making, above);
         self.instances.push(instance.clone());
         instance
     }

@@ -8,7 +8,7 @@ use forebay_engine::{LoadError, Outcome};
 use forebay_testkit::gate::Gate;
 use tokio::task::JoinHandle;
 
-/// How long a test waits for what must come. With paused time it is over as soon as nothing moves.
+/// Maximum time that a test waits. With paused time it is over as soon as no task can run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) type Obtaining = Result<Outcome, LoadError>;
@@ -38,7 +38,7 @@ impl Crowd {
         }
     }
 
-    /// What each was told, in the order of the callers.
+    /// Returns the results of all callers, in their order.
     pub(crate) async fn told(self) -> Vec<Obtaining> {
         let mut told = Vec::with_capacity(self.0.len());
         for caller in self.0 {
@@ -47,18 +47,18 @@ impl Crowd {
         told
     }
 
-    /// What each obtained, in the order of the callers.
+    /// Returns the answers of all callers, in their order.
     pub(crate) async fn obtained(self) -> Vec<Outcome> {
         self.told().await.into_iter().map(|told| told.expect("an answer")).collect()
     }
 }
 
-/// Waits until so many loads stand at a gate.
+/// Waits until this number of loads waits at a gate.
 pub(crate) async fn reached(gate: &Gate, count: usize) {
     within_patience(gate.wait_waiters(count)).await;
 }
 
-/// A test that would wait for ever fails instead.
+/// Fails a test that would wait for ever.
 pub(crate) async fn within_patience<F: Future>(waiting: F) -> F::Output {
     tokio::time::timeout(PATIENCE, waiting).await.expect("it does not take for ever")
 }

@@ -1,4 +1,4 @@
-//! What a caller requires is what it gets (RFC 9111 section 5.2.1).
+//! Answers satisfy the requirements of the caller (RFC 9111 section 5.2.1).
 
 use std::sync::Arc;
 
@@ -196,10 +196,14 @@ async fn what_is_not_to_be_stored_leaves_what_is_stored_as_it_is() {
     let validated = world.obtain(no_store(), &origin).await.expect("an answer");
     assert_eq!(validated.source, Source::Led { stored: false, unchanged: true });
     assert_eq!(bytes(&validated), "1");
-    assert_eq!(world.at_hand("a", &origin).await, None, "what is stored is as stale as before");
+    assert_eq!(
+        world.answer_without_load("a", &origin).await,
+        None,
+        "what is stored is as stale as before"
+    );
     let loaded = world.obtain(no_store(), &origin).await.expect("an answer");
     assert_eq!(bytes(&loaded), "3");
-    assert_eq!(world.at_hand("a", &origin).await, None);
+    assert_eq!(world.answer_without_load("a", &origin).await, None);
     let question = Question::of("a", Demand { max_stale: Some(secs(60)), ..Demand::default() });
     assert_eq!(bytes(&world.obtain(question, &origin).await.expect("a stale hit")), "1");
     assert_eq!(origin.loads(), 3);

@@ -17,19 +17,21 @@ use crate::world::{Steps, World};
 
 const NAME: &str = "shelf";
 
-/// Not what a tier's pieces are made of, so that their borders never meet.
+/// Size of the pieces of the body. It differs from the piece size of the tier, so that their limits
+/// never coincide.
 const PIECE: usize = 50_000;
 
-/// Four times what memory takes as one object.
+/// Number of pieces: four times the maximum size of an object in memory.
 const PIECES: usize = 84;
 
 const LIMITS: Limits =
     Limits { memory: 8 << 20, object_max: 1 << 20, in_flight_max: 4 << 20, typical: 8 << 10 };
 
-/// What is held of a body that a tier writes: a window, and what the tier has not shown yet.
+/// Maximum memory for a body that a tier writes: a window, and the bytes that the tier cannot
+/// return yet.
 const HELD_MAX: u64 = (1 << 20) + (256 << 10);
 
-/// An engine over a shelf that gives parts, and the body that is on its way.
+/// An engine over a tier that returns parts, and the body that is being loaded.
 struct Scene {
     clock: Arc<Steps>,
     shelf: Shelf,
@@ -43,7 +45,7 @@ impl Scene {
     fn new() -> Self {
         let clock = Arc::<Steps>::default();
         let shelf = Shelf::new(NAME, clock.clone()).giving_parts();
-        let world = World::over((LIMITS, &clock), std::slice::from_ref(&shelf));
+        let world = World::over(LIMITS, &clock, std::slice::from_ref(&shelf));
         let (tap, body) = tap();
         let (at, body) = (world.clone(), Once::new(body));
         let origin = Origin::new(move |_| {
@@ -53,7 +55,7 @@ impl Scene {
         Self { clock, shelf, world, origin, tap: Some(tap), sent: 0 }
     }
 
-    /// So many pieces more of the body, taken by the engine.
+    /// Sends this number of pieces, and waits until the engine has taken them.
     async fn send(&mut self, pieces: usize) {
         let tap = self.tap.as_ref().expect("the body has not ended");
         for _ in 0..pieces {
@@ -84,12 +86,12 @@ impl Scene {
     }
 }
 
-/// What the body has at these places: no two pieces are alike.
+/// Returns these bytes of the body, in which no two pieces are equal.
 fn body(range: Range<usize>) -> Bytes {
     range.map(|at| (at.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect()
 }
 
-/// Reads so many bytes, or all.
+/// Reads this number of bytes, or all.
 async fn read(reader: &mut BodyReader, most: usize) -> Result<Bytes, BrokenBody> {
     let mut all = Vec::new();
     while all.len() < most {
@@ -216,7 +218,7 @@ async fn what_is_too_large_for_memory_is_read_where_it_stands_and_in_part() {
     scene.send(PIECES).await;
     drop(scene.tap.take());
     scene.world.until_nothing_is_under_way().await;
-    let world = World::over((LIMITS, &scene.clock), std::slice::from_ref(&scene.shelf));
+    let world = World::over(LIMITS, &scene.clock, std::slice::from_ref(&scene.shelf));
     let found = world.obtain("a", &scene.origin).await.expect("it stands in the tier");
     assert_eq!((found.source, world.engine.traffic().flights), (Source::Tier(NAME), 0));
     let all = &found.entry.body;

@@ -1,6 +1,7 @@
-//! A tier that fails is left alone, and taken back when it works again (invariants 8, 10).
+//! Circuit breaker of a tier: a failing tier is bypassed, and used again when it works (invariants
+//! 8, 10).
 //!
-//! Time is paused in these tests: a deadline passes only where nothing moves any more.
+//! Time is paused in these tests: a time limit expires only when no task can run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,11 +18,11 @@ use crate::world::{MEMORY, Question, Steps, World, key};
 
 const NAME: &str = "shelf";
 
-/// What one walk down may take, and so what a frozen tier costs until it is left alone.
+/// Time limit of a lookup in all tiers: the cost of a frozen tier until its circuit breaker opens.
 const WALK: Duration = Duration::from_millis(50);
 
 fn world_over(shelf: &Shelf, clock: &Arc<Steps>) -> World {
-    World::over((Limits::of(MEMORY), clock), std::slice::from_ref(shelf))
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
 }
 
 fn shelf() -> (Arc<Steps>, Shelf) {
@@ -143,7 +144,7 @@ async fn a_tier_that_another_one_left_no_time_is_not_blamed() {
     let (clock, below) = shelf();
     let above = Shelf::new("above", clock.clone());
     above.go_wrong(0, Fault::Freezes);
-    let world = World::over((Limits::of(MEMORY), &clock), &[above, below]);
+    let world = World::over(Limits::of(MEMORY), &clock, &[above, below]);
     let origin = fresh(&world);
     for number in 0..10 {
         ask(&world, &origin, &number.to_string()).await;
@@ -238,7 +239,7 @@ async fn a_strict_door_is_told_that_a_tier_failed() {
     }
     assert_eq!(condition(&world), Condition::Open, "also while it is left alone");
     assert_eq!(origin.loads(), loads, "the origin is not asked in its stead");
-    // What is in memory is there, and a door that is not strict does not notice.
+    // Memory still answers, and a caller that is not strict is not affected.
     assert_eq!(ask(&world, &strict, "hot").await.0, Source::Hit);
     assert_eq!(
         ask(&world, &origin, "cold").await.0,

@@ -1,28 +1,30 @@
-//! The engine through its public door: an origin that answers by script, a clock that moves only
-//! when it is stepped, and counters for everything that is claimed.
+//! The engine through its public API: a scripted origin, a clock that moves only when it is
+//! stepped, and a counter for each claim.
 //!
 //! | module | claims |
 //! |---|---|
-//! | `stampede` | one load per key, whoever comes, goes, fails or panics |
-//! | `demand` | what a caller requires is what it gets |
-//! | `negative` | what is known to be absent |
+//! | `stampede` | one load per key, also if callers leave, fail or panic |
+//! | `demand` | answers satisfy the requirements of the caller |
+//! | `negative` | negative entries |
 //! | `stale` | stale answers, refreshes, fallbacks |
-//! | `trouble` | an origin that is slow, gone, or failing all the time |
-//! | `streaming` | bodies that still flow |
-//! | `room` | room for bodies in flight: who waits, who is refused, who has to go |
+//! | `trouble` | an origin that is slow, unreachable, or fails every time |
+//! | `streaming` | streaming bodies |
+//! | `bodies_in_flight` | memory for bodies in flight: waiting, refused and dropped ones |
 //! | `variants` | one load per variant |
-//! | `purge` | what is purged is not seen again |
-//! | `pass` | what may not be shared is not waited for |
-//! | `tiers` | what stands below memory, and can fail |
+//! | `purge` | purged entries are not served again |
+//! | `pass` | requests whose answers may not be shared do not wait for each other |
+//! | `tiers` | tiers below memory and their failures |
 //! | `drafts` | large bodies, read from a tier while they are written there and afterwards |
-//! | `guard` | a tier that fails is left alone, and taken back when it works again |
-//! | `tier_purge` | what is purged is gone from there, too |
-//! | `put` | what is stored without being asked for |
-//! | `race` | the same with real threads, many times |
+//! | `guard` | circuit breaker of a tier |
+//! | `tier_purge` | purged entries are removed from lower tiers |
+//! | `put` | entries stored without a load |
+//! | `race` | the most important claims with real threads, many times |
+//! | `cluster` | several engines that share a tier |
 //!
-//! No test waits for time to pass: it waits until everybody has asked, or until a gate is reached.
+//! No test waits for time to pass: it waits until all callers have asked, or for a gate.
 #![expect(clippy::print_stdout, reason = "the seed and the counts of a run")]
 
+mod bodies_in_flight;
 mod cluster;
 mod crowd;
 mod demand;
@@ -34,7 +36,6 @@ mod pass;
 mod purge;
 mod put;
 mod race;
-mod room;
 mod shelf;
 mod stale;
 mod stampede;

@@ -1,4 +1,4 @@
-//! What is known to be absent.
+//! Negative entries: stored facts that a key has no value.
 
 use forebay_core::{Lifetime, Presence, Purge, Reach};
 use forebay_engine::{Loaded, Outcome, Source};

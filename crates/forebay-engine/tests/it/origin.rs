@@ -24,9 +24,9 @@ pub(crate) const LANGUAGE: &str = "accept-language";
 
 pub(crate) type Answer = Result<Loaded, LoadError>;
 
-/// What one load asks.
+/// Request of one load.
 pub(crate) struct Asked {
-    /// Which load of this origin it is, from 1.
+    /// Number of the load at this origin, from 1.
     pub(crate) number: usize,
     pub(crate) prior: Option<Arc<Entry>>,
     pub(crate) language: Option<&'static str>,
@@ -53,8 +53,8 @@ struct Propagation {
 }
 
 impl Origin {
-    /// `script` is called when a load begins, and what it returns is awaited. A panic in `script`
-    /// itself comes before there is a future.
+    /// Creates an origin that calls `script` when a load begins and awaits the returned future. A
+    /// panic in `script` itself occurs before there is a future.
     pub(crate) fn new<F, A>(script: F) -> Self
     where
         F: Fn(Asked) -> A + Send + Sync + 'static,
@@ -75,33 +75,34 @@ impl Origin {
         }
     }
 
-    /// The same origin, asked in this language.
+    /// Returns a handle of this origin whose requests have this value in the field that selects
+    /// variants.
     pub(crate) fn speaking(&self, language: &'static str) -> Self {
         Self { language: Some(language), ..self.clone() }
     }
 
-    /// The same origin behind a door that is strict about tiers.
+    /// Returns a handle of this origin whose requests fail if a tier fails (strict tier errors).
     pub(crate) fn strict(&self) -> Self {
         Self { tier_errors: TierErrors::Strict, ..self.clone() }
     }
 
-    /// The same origin for a request that only reads tiers. The script must return
-    /// [`LoadError::NotCached`].
+    /// Returns a handle of this origin whose loads only search memory and tiers. The script must
+    /// return [`LoadError::NotCached`].
     pub(crate) fn only_looking(&self) -> Self {
         Self { only_looks: true, ..self.clone() }
     }
 
-    /// How many loads have begun.
+    /// Returns the number of loads that have begun.
     pub(crate) fn loads(&self) -> usize {
         self.told.loads.load(Ordering::SeqCst)
     }
 
-    /// How many loads were under way at the busiest moment.
+    /// Returns the maximum number of concurrent loads so far.
     pub(crate) fn most_at_once(&self) -> usize {
         self.told.most_at_once.load(Ordering::SeqCst)
     }
 
-    /// The body of what each load was told is stored.
+    /// Returns the body of the prior entry of each load.
     pub(crate) fn priors(&self) -> Vec<Option<Bytes>> {
         self.told.priors.lock().clone()
     }
@@ -143,34 +144,34 @@ impl Load for Origin {
     }
 }
 
-/// An answer that is here at once.
+/// Answer with a complete body.
 pub(crate) fn whole(meta: Meta, body: impl Into<Bytes>) -> Loaded {
     Loaded::Entry { meta, head: Head::default(), content: Content::Whole(body.into()) }
 }
 
-/// An answer whose body comes later.
+/// Answer with a streaming body.
 pub(crate) fn flowing(meta: Meta, body: PieceStream) -> Loaded {
     Loaded::Entry { meta, head: Head::default(), content: Content::Stream(body) }
 }
 
-/// An answer for one caller alone.
+/// Answer for one caller alone.
 pub(crate) fn passed(body: impl Into<Bytes>, remember: Duration) -> Passed {
     Passed { head: Head::default(), content: Content::Whole(body.into()), remember }
 }
 
-/// How many pieces a test writes ahead of the engine, at most.
+/// Maximum number of pieces that a test writes before the engine reads them.
 const TAP_PIECES_MAX: usize = 128;
 
-/// Where a test writes a body piece by piece. Dropping it ends the body cleanly.
+/// Writer of a body, piece by piece. Dropping it ends the body without an error.
 pub(crate) type Tap = mpsc::Sender<Result<Bytes, BrokenBody>>;
 
-/// A body that a test writes.
+/// Creates a body that a test writes.
 pub(crate) fn tap() -> (Tap, PieceStream) {
     let (tap, mut pieces) = mpsc::channel(TAP_PIECES_MAX);
     (tap, poll_fn(move |cx| pieces.poll_recv(cx)).boxed())
 }
 
-/// Hands out what was prepared, once.
+/// Value that is taken once.
 pub(crate) struct Once<T>(Mutex<Option<T>>);
 
 impl<T> Once<T> {
@@ -183,7 +184,7 @@ impl<T> Once<T> {
     }
 }
 
-/// A body of `count` equal pieces that are all there at once, however fast they are taken.
+/// Creates a body of `count` equal pieces that are available at once.
 pub(crate) fn ready_pieces(count: usize, size: usize) -> PieceStream {
     let piece = Bytes::from(vec![7; size]);
     let mut left = count;

@@ -1,4 +1,4 @@
-//! What may not be shared is not waited for (invariant 7).
+//! Requests whose answers may not be shared do not wait for each other (invariant 7).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn an_answer_for_all_lifts_the_marker() {
 async fn what_is_private_to_somebody_does_not_keep_nobody_in_particular_from_sharing() {
     let world = World::new();
     let origin = private(&world, 2);
-    let somebody = Question::from("a").by_somebody();
+    let somebody = Question::from("a").with_credentials();
     assert_eq!(world.obtain(somebody, &origin).await.expect("an answer").source, Source::Passed);
     let gate = Gate::new();
     let shared = Origin::new({
@@ -106,7 +106,8 @@ async fn what_is_private_to_somebody_does_not_keep_nobody_in_particular_from_sha
 async fn a_private_answer_to_a_follower_with_other_credentials_is_not_shared_either() {
     let world = World::new();
     let origin = private(&world, 2);
-    let somebody = Crowd::of(1, |_| world.obtain(Question::from("a").by_somebody(), &origin)).await;
+    let somebody =
+        Crowd::of(1, |_| world.obtain(Question::from("a").with_credentials(), &origin)).await;
     let anonymous = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     let private = somebody.obtained().await;
     assert_eq!((bytes(&private[0]).as_ref(), private[0].source), (&b"1"[..], Source::Passed));

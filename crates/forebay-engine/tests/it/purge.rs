@@ -1,4 +1,4 @@
-//! What is purged is not seen again (invariants 13, 14, 16).
+//! Purged entries are not served again (invariants 13, 14, 16).
 
 use forebay_core::{Lifetime, Purge, Reach, Why};
 use forebay_engine::{LoadError, Loaded, Source};
@@ -47,10 +47,10 @@ async fn what_is_stored_is_gone_after_any_purge_that_reaches_it() {
         let origin = stepwise(&world, minute(), &[open]);
         obtain_one(&world, &origin).await;
         assert!(world.purge(&what, Reach::Hard).await, "{what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, None, "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, None, "{what:?}");
         assert_eq!(obtain_one(&world, &origin).await.0, "2", "{what:?}");
         assert_eq!(origin.priors(), [None, None], "what is gone is not asked about: {what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, Some("2".into()), "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }
 
@@ -61,7 +61,7 @@ async fn what_a_purge_does_not_reach_stays() {
     obtain_one(&world, &origin).await;
     for what in [Purge::Key(key("b")), Purge::Tag("blue".into()), Purge::Site("other".into())] {
         world.purge(&what, Reach::Hard).await;
-        assert_eq!(world.at_hand("a", &origin).await, Some("1".into()), "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, Some("1".into()), "{what:?}");
     }
     assert!(!world.purge(&Purge::Key(key("b")), Reach::Hard).await, "nothing was stored there");
     assert_eq!(origin.loads(), 1);
@@ -82,13 +82,17 @@ async fn a_flight_that_departed_before_a_purge_answers_those_aboard_and_nobody_e
             assert_eq!(bytes(&obtained), "1", "{what:?}");
         }
         reached(&gates[1], 1).await;
-        assert_eq!(world.at_hand("a", &origin).await, None, "nothing was stored: {what:?}");
+        assert_eq!(
+            world.answer_without_load("a", &origin).await,
+            None,
+            "nothing was stored: {what:?}"
+        );
         gates[1].open();
         for obtained in later.obtained().await {
             assert_eq!(bytes(&obtained), "2", "{what:?}");
         }
         assert_eq!(origin.loads(), 2, "{what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, Some("2".into()), "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }
 
@@ -107,7 +111,7 @@ async fn who_comes_after_a_purge_does_not_wait_for_a_flight_that_is_known_to_be_
         gates[0].open();
         // It is given what the next caller is given.
         assert_eq!(bytes(&aboard.obtained().await[0]), "2", "{what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, Some("2".into()), "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }
 
@@ -124,7 +128,7 @@ async fn a_load_alone_that_departed_before_a_purge_is_not_stored() {
         let alone = alone.obtained().await;
         assert_eq!(bytes(&alone[0]), "1", "{what:?}");
         assert_eq!(alone[0].source, Source::Led { stored: false, unchanged: false }, "{what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, None, "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, None, "{what:?}");
     }
 }
 
@@ -144,7 +148,7 @@ async fn what_departs_after_a_purge_is_stored_though_an_older_flight_lands_later
     gates[0].open();
     let old = old.obtained().await;
     assert_eq!((bytes(&old[0]), old[0].source), ("2".into(), Source::Followed));
-    assert_eq!(world.at_hand("a", &origin).await, Some("2".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()));
 }
 
 #[tokio::test]
@@ -240,7 +244,7 @@ async fn a_purge_of_a_key_removes_all_its_variants() {
     assert!(world.purge(&Purge::Key(key("a")), Reach::Hard).await);
     for (place, language) in LANGUAGES.into_iter().enumerate() {
         let speaking = origin.speaking(language);
-        assert_eq!(world.at_hand("a", &speaking).await, None, "{language}");
+        assert_eq!(world.answer_without_load("a", &speaking).await, None, "{language}");
         let loaded = world.obtain("a", &speaking).await.expect("an answer");
         assert_eq!(bytes(&loaded), format!("{language} {}", 4 + place));
         assert_eq!(world.obtain("a", &speaking).await.expect("a hit").source, Source::Hit);
@@ -290,6 +294,6 @@ async fn what_is_purged_is_not_revived_by_one_who_goes_alone_after_it_was_loaded
         let obtained = world.fetch(alone, wanting, &origin).await.expect("an answer");
         assert_eq!(bytes(&obtained), "2", "{what:?}");
         assert_eq!(origin.priors(), [None, None, Some("2".into())], "{what:?}");
-        assert_eq!(world.at_hand("a", &origin).await, Some("2".into()), "{what:?}");
+        assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }

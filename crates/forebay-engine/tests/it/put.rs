@@ -1,4 +1,4 @@
-//! What a door stores without being asked to load it.
+//! Entries that a front end stores without a load.
 
 use std::sync::Arc;
 
@@ -35,11 +35,11 @@ async fn what_is_put_is_at_hand_until_it_is_put_anew_or_purged() {
     let (world, gate) = (World::new(), Gate::of(0));
     let origin = waiting(&world, &gate);
     assert!(put(&world, "a", "one").await);
-    assert_eq!(world.at_hand("a", &origin).await, Some("one".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("one".into()));
     assert!(put(&world, "a", "two").await);
-    assert_eq!(world.at_hand("a", &origin).await, Some("two".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("two".into()));
     assert!(world.purge(&Purge::Key(key("a")), Reach::Hard).await);
-    assert_eq!(world.at_hand("a", &origin).await, None);
+    assert_eq!(world.answer_without_load("a", &origin).await, None);
     assert_eq!((origin.loads(), world.engine.traffic().flights), (0, 0));
 }
 
@@ -55,7 +55,7 @@ async fn a_load_that_began_earlier_and_ends_later_does_not_replace_what_was_put(
         assert_eq!(bytes(&obtained), "put", "as the next caller is given");
     }
     world.until_nothing_is_under_way().await;
-    assert_eq!(world.at_hand("a", &origin).await, Some("put".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("put".into()));
 }
 
 #[tokio::test]
@@ -66,16 +66,16 @@ async fn a_load_that_began_after_a_put_replaces_it() {
     let anew = Question::of("a", Demand { revalidate: true, ..Demand::default() });
     let obtained = world.obtain(anew, &origin).await.expect("an answer");
     assert_eq!(bytes(&obtained), "loaded");
-    assert_eq!(world.at_hand("a", &origin).await, Some("loaded".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("loaded".into()));
 }
 
 #[tokio::test]
 async fn what_is_put_reaches_the_lower_tiers() {
     let clock = Arc::<Steps>::default();
     let shelf = Shelf::new("shelf", clock.clone());
-    let one = World::over((Limits::of(MEMORY), &clock), std::slice::from_ref(&shelf));
+    let one = World::over(Limits::of(MEMORY), &clock, std::slice::from_ref(&shelf));
     assert!(put(&one, "a", "put").await);
-    let other = World::over((Limits::of(MEMORY), &clock), &[shelf]);
+    let other = World::over(Limits::of(MEMORY), &clock, &[shelf]);
     let origin = waiting(&other, &Gate::of(0));
     let obtained = other.obtain("a", &origin).await.expect("an answer");
     assert_eq!(bytes(&obtained), "put");

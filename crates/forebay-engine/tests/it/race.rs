@@ -119,12 +119,12 @@ async fn those_who_demand_validation_are_one_load_more() {
     }
 }
 
-/// The truth: one version for all keys. Before a purge begins it moves on; when the purge has
-/// returned, nobody who comes later may see what was true before.
+/// Version of all keys at the origin. It changes before a purge begins; after the purge has
+/// returned, no later caller may get an older version.
 #[derive(Default)]
 struct Database {
     version: AtomicU64,
-    /// What the newest purge that has returned promises.
+    /// Lowest version that callers may get after the newest purge that has returned.
     floor: AtomicU64,
     operations: AtomicUsize,
     loads: AtomicUsize,

@@ -20,8 +20,9 @@ fn windows(stale_while_revalidate: u64, stale_if_error: u64) -> Lifetime {
     }
 }
 
-/// The first load answers `first`; the later ones wait at the gate and do what `later` says.
-fn first_then<F>(world: &World, lifetime: Lifetime, (gate, later): (&Gate, F)) -> Origin
+/// Origin whose first load answers `first`; later loads wait at the gate and answer as `later`
+/// says.
+fn first_then<F>(world: &World, lifetime: Lifetime, gate: &Gate, later: F) -> Origin
 where
     F: Fn(&World, Asked) -> Answer + Clone + Send + Sync + 'static,
 {
@@ -49,7 +50,7 @@ fn unreachable_origin(_: &World, _: Asked) -> Answer {
 #[tokio::test]
 async fn in_its_window_a_stale_answer_is_given_at_once_while_one_flight_refreshes_it() {
     let (world, gate) = (World::new(), Gate::new());
-    let origin = first_then(&world, windows(60, 0), (&gate, second));
+    let origin = first_then(&world, windows(60, 0), &gate, second);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     for _ in 0..50 {
@@ -70,7 +71,7 @@ async fn in_its_window_a_stale_answer_is_given_at_once_while_one_flight_refreshe
 async fn behind_its_window_a_stale_answer_is_loaded_first() {
     let (world, gate) = (World::new(), Gate::new());
     gate.open();
-    let origin = first_then(&world, windows(60, 0), (&gate, second));
+    let origin = first_then(&world, windows(60, 0), &gate, second);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 61);
     let loaded = world.obtain("a", &origin).await.expect("an answer");
@@ -81,7 +82,7 @@ async fn behind_its_window_a_stale_answer_is_loaded_first() {
 async fn a_failing_refresh_leaves_the_entry_and_the_next_caller_tries_again() {
     let (world, gate) = (World::new(), Gate::new());
     gate.open();
-    let origin = first_then(&world, windows(60, 0), (&gate, unreachable_origin));
+    let origin = first_then(&world, windows(60, 0), &gate, unreachable_origin);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     for round in 1..=3 {
@@ -97,7 +98,7 @@ async fn a_failing_refresh_leaves_the_entry_and_the_next_caller_tries_again() {
 async fn a_refresh_that_panics_makes_room_for_the_next() {
     let (world, gate) = (World::new(), Gate::new());
     gate.open();
-    let origin = first_then(&world, windows(60, 0), (&gate, |_: &World, _| panic!("a bug")));
+    let origin = first_then(&world, windows(60, 0), &gate, |_: &World, _| panic!("a bug"));
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     world.obtain("a", &origin).await.expect("a stale answer");
@@ -142,7 +143,7 @@ async fn refreshes_are_bounded_and_what_is_left_out_is_counted() {
 /// A stale entry and an origin that cannot be reached.
 async fn gone_stale(lifetime: Lifetime, staleness: u64) -> (World, Gate, Origin) {
     let (world, gate) = (World::new(), Gate::new());
-    let origin = first_then(&world, lifetime, (&gate, unreachable_origin));
+    let origin = first_then(&world, lifetime, &gate, unreachable_origin);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + staleness);
     (world, gate, origin)
@@ -205,7 +206,7 @@ fn service_unavailable(_: &World, asked: Asked) -> Answer {
 #[tokio::test]
 async fn an_error_in_the_origins_words_gives_way_to_what_is_stored() {
     let (world, gate) = (World::new(), Gate::new());
-    let origin = first_then(&world, windows(0, 60), (&gate, service_unavailable));
+    let origin = first_then(&world, windows(0, 60), &gate, service_unavailable);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
@@ -219,7 +220,7 @@ async fn an_error_in_the_origins_words_gives_way_to_what_is_stored() {
 #[tokio::test]
 async fn an_error_in_the_origins_words_is_told_once_and_named_to_those_who_waited() {
     let (world, gate) = (World::new(), Gate::new());
-    let origin = first_then(&world, windows(0, 0), (&gate, service_unavailable));
+    let origin = first_then(&world, windows(0, 0), &gate, service_unavailable);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
@@ -234,11 +235,11 @@ async fn an_error_in_the_origins_words_is_told_once_and_named_to_those_who_waite
 #[tokio::test]
 async fn an_error_that_somebody_in_particular_met_is_not_everybodys() {
     let (world, gate) = (World::new(), Gate::new());
-    let origin = first_then(&world, windows(0, 0), (&gate, service_unavailable));
+    let origin = first_then(&world, windows(0, 0), &gate, service_unavailable);
     world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let crowd = Crowd::of(20, |_| {
-        world.obtain(Question::of("a", Demand::default()).by_somebody(), &origin)
+        world.obtain(Question::of("a", Demand::default()).with_credentials(), &origin)
     })
     .await;
     reached(&gate, 1).await;
@@ -259,7 +260,7 @@ async fn an_answer_that_is_unchanged_keeps_its_body_and_gets_new_metadata() {
         let head = Some(Head::new("new head".into()));
         Ok(Loaded::Unchanged { meta: world.fresh(100), head })
     };
-    let origin = first_then(&world, windows(0, 0), (&gate, unchanged));
+    let origin = first_then(&world, windows(0, 0), &gate, unchanged);
     let first = world.obtain("a", &origin).await.expect("an answer");
     world.step(FRESH + 1);
     let validated = world.obtain("a", &origin).await.expect("an answer");

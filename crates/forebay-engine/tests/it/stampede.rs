@@ -1,4 +1,4 @@
-//! One load per key, whoever comes, goes, fails or panics (invariants 1, 4, 5, 6).
+//! One load per key, also if callers leave, fail or panic (invariants 1, 4, 5, 6).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bodies that still flow (invariants 6, 28, 37).
+//! Streaming bodies (invariants 6, 28, 37).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -207,7 +207,7 @@ async fn a_body_too_large_to_keep_goes_through_a_window_and_is_not_stored() {
     assert_eq!(read, PIECES * PIECE);
     assert!(most <= bound, "{most} bytes in flight");
     world.until_nothing_is_under_way().await;
-    assert_eq!(world.at_hand("a", &origin).await, Some("2".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()));
     assert_eq!(world.counts.outgrown.load(Ordering::SeqCst), 1);
     assert_eq!(world.engine.traffic().in_flight_bytes, 0);
 }
@@ -332,6 +332,6 @@ async fn a_body_goes_on_though_its_leader_has_gone() {
     tap.try_send(text("all of it")).expect("it is read");
     drop(tap);
     world.until_nothing_is_under_way().await;
-    assert_eq!(world.at_hand("a", &origin).await, Some("all of it".into()));
+    assert_eq!(world.answer_without_load("a", &origin).await, Some("all of it".into()));
     assert_eq!(origin.loads(), 1);
 }

@@ -1,4 +1,5 @@
-//! What is purged is gone from lower tiers, too, whatever is on its way there (invariants 13, 14).
+//! Purged entries are removed from lower tiers, also if they are just being written (invariants 13,
+//! 14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ fn shelf() -> (Arc<Steps>, Shelf) {
 }
 
 fn over(clock: &Arc<Steps>, shelf: &Shelf) -> World {
-    World::over((Limits::of(MEMORY), clock), std::slice::from_ref(shelf))
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
 }
 
 fn numbered(world: &World) -> Origin {

@@ -1,6 +1,6 @@
-//! What stands below memory, and can fail (invariants 8, 19, 37).
+//! Tiers below memory and their failures (invariants 8, 19, 37).
 //!
-//! Time is paused in these tests: a deadline passes only where nothing moves any more.
+//! Time is paused in these tests: a time limit expires only when no task can run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ impl Below {
     }
 
     fn within(&self, limits: Limits) -> World {
-        World::over((limits, &self.clock), std::slice::from_ref(&self.shelf))
+        World::over(limits, &self.clock, std::slice::from_ref(&self.shelf))
     }
 
     /// A shelf with one entry on it.
@@ -158,7 +158,7 @@ async fn what_comes_from_a_lower_tier_fills_those_above_it() {
     let below = Below::warm(minute()).await;
     let upper = Shelf::new("upper", below.clock.clone());
     let both = [upper.clone(), below.shelf.clone()];
-    let over = || World::over((Limits::of(MEMORY), &below.clock), &both);
+    let over = || World::over(Limits::of(MEMORY), &below.clock, &both);
     let (world, origin) = (over(), unreachable());
     assert_eq!(obtain(&world, &origin).await.1, Source::Tier(NAME));
     world.until_nothing_is_under_way().await;
@@ -254,7 +254,7 @@ async fn a_frozen_tier_costs_one_deadline() {
     frozen.go_wrong(0, Fault::Freezes);
     below.shelf.go_wrong(0, Fault::Freezes);
     let both = [frozen, below.shelf.clone()];
-    let world = World::over((Limits::of(MEMORY), &below.clock), &both);
+    let world = World::over(Limits::of(MEMORY), &below.clock, &both);
     let origin = Origin::new({
         let world = world.clone();
         move |_| {

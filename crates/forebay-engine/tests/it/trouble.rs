@@ -1,4 +1,4 @@
-//! An origin that is slow, gone, or failing all the time.
+//! An origin that is slow, unreachable, or fails every time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const FRESH: u64 = 10;
 
 const SOFT: Duration = Duration::from_secs(1);
 
-/// Somebody who waits for a second where something stale is at hand, and takes it for an hour
-/// while the origin cannot be reached.
+/// Request that gets a stale entry after waiting one second for its load, and accepts an hour of
+/// staleness while the origin cannot be reached.
 fn patient() -> Question {
     let demand =
         Demand { soft_timeout: Some(SOFT), stale_if_unreachable: secs(3_600), ..Demand::default() };
@@ -130,7 +130,7 @@ async fn without_anything_stale_a_slow_load_is_waited_for() {
     assert_eq!(crowd.obtained().await.len(), 10);
 }
 
-/// What is told of an expired answer, by what the origin does and what the answer allows.
+/// Results for an expired entry, by the failure of the origin and the lifetime of the entry.
 #[tokio::test(start_paused = true)]
 async fn what_is_stale_is_served_only_where_this_trouble_allows_it() {
     type Fails = fn() -> Answer;
@@ -279,10 +279,10 @@ async fn what_fails_for_somebody_holds_nobody_else_back() {
         Err(LoadError::unreachable("broken off"))
     });
     expired(&world, &origin).await;
-    let told = world.obtain(Question::from("a").by_somebody(), &origin).await;
+    let told = world.obtain(Question::from("a").with_credentials(), &origin).await;
     assert!(matches!(told, Err(LoadError::Unreachable(_))), "{told:?}");
-    world.obtain(Question::from("a").by_somebody(), &origin).await.expect_err("again");
-    let again = world.obtain(Question::from("a").by_somebody(), &origin).await;
+    world.obtain(Question::from("a").with_credentials(), &origin).await.expect_err("again");
+    let again = world.obtain(Question::from("a").with_credentials(), &origin).await;
     assert!(matches!(again, Err(LoadError::RecentlyFailed(_))), "{again:?}");
     let other = world.obtain("a", &origin).await;
     assert!(matches!(other, Err(LoadError::Unreachable(_))), "{other:?}");

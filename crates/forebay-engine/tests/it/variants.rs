@@ -23,7 +23,7 @@ fn polyglot(world: &World, gate: &Gate) -> Origin {
     })
 }
 
-async fn crowd(world: &World, origin: &Origin, (count, languages): (usize, usize)) -> Crowd {
+async fn crowd(world: &World, origin: &Origin, count: usize, languages: usize) -> Crowd {
     Crowd::of(count, |caller| world.obtain("a", &origin.speaking(LANGUAGES[caller % languages])))
         .await
 }
@@ -39,7 +39,7 @@ async fn callers_of_unknown_variants_are_one_load_each_variant() {
     for (count, languages) in [(4, 2), (500, 10)] {
         let (world, gate) = (World::new(), Gate::new());
         let origin = polyglot(&world, &gate);
-        let crowd = crowd(&world, &origin, (count, languages)).await;
+        let crowd = crowd(&world, &origin, count, languages).await;
         reached(&gate, 1).await;
         assert_eq!(origin.loads(), 1, "nobody knows yet that there are variants");
         gate.open();
@@ -55,7 +55,7 @@ async fn variants_that_are_known_are_loaded_together() {
     world.obtain("a", &polyglot(&world, &gate)).await.expect("an answer");
     let gate = Gate::new();
     let origin = polyglot(&world, &gate);
-    let crowd = crowd(&world, &origin, (500, 10)).await;
+    let crowd = crowd(&world, &origin, 500, 10).await;
     reached(&gate, 10).await;
     gate.open();
     each_has_its_own(crowd, 10).await;
@@ -121,9 +121,9 @@ async fn the_first_variant_is_shared_while_it_flows_by_those_who_know_the_family
     }
 }
 
-/// First an answer without variants; then one with variants whose body the test writes; then
-/// whole ones, once the gate is open. The first has gone stale.
-async fn grown_variants(world: &World, (gate, body): (&Gate, PieceStream)) -> Origin {
+/// Origin whose first answer has no variants and has expired, whose second has variants and a body
+/// that the test writes, and whose later answers are complete and wait for the gate.
+async fn grown_variants(world: &World, gate: &Gate, body: PieceStream) -> Origin {
     let origin = Origin::new({
         let (world, gate, body) = (world.clone(), gate.clone(), Once::new(body));
         move |asked: Asked| {
@@ -155,7 +155,7 @@ async fn stale(world: &World, origin: &Origin) -> Bytes {
 async fn an_entry_without_variants_survives_a_broken_answer_with_variants() {
     let world = World::new();
     let (tap, body) = tap();
-    let origin = grown_variants(&world, (&Gate::new(), body)).await;
+    let origin = grown_variants(&world, &Gate::new(), body).await;
     let leader = world.obtain("a", &origin.speaking("de")).await.expect("a head");
     let broken = BrokenBody::Source("reset".into());
     tap.try_send(Err(broken.clone())).expect("it is read");
@@ -167,7 +167,7 @@ async fn an_entry_without_variants_survives_a_broken_answer_with_variants() {
 async fn while_a_first_variant_flows_the_others_are_one_load_each() {
     let (world, gate) = (World::new(), Gate::new());
     let (tap, body) = tap();
-    let origin = grown_variants(&world, (&gate, body)).await;
+    let origin = grown_variants(&world, &gate, body).await;
     let leader = world.obtain("a", &origin.speaking(LANGUAGES[0])).await.expect("a head");
     let others =
         Crowd::of(90, |caller| world.obtain("a", &origin.speaking(LANGUAGES[1 + caller % 9])))
@@ -219,7 +219,7 @@ async fn a_family_of_variants_survives_a_broken_answer_that_varies_otherwise() {
 async fn variants_that_are_purged_while_the_first_is_under_way_are_still_one_load_each() {
     let (world, gate) = (World::new(), Gate::new());
     let origin = polyglot(&world, &gate);
-    let crowd = crowd(&world, &origin, (100, 5)).await;
+    let crowd = crowd(&world, &origin, 100, 5).await;
     reached(&gate, 1).await;
     assert!(!world.purge(&Purge::Key(key("a")), Reach::Hard).await, "nothing is stored yet");
     gate.open();

@@ -1,4 +1,4 @@
-//! An engine over a stepped clock, and the words to ask it with.
+//! An engine over a clock that the test moves, and helpers for requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,13 +23,13 @@ use crate::shelf::Shelf;
 /// The namespace of every key in these tests.
 pub(crate) const SITE: &str = "site";
 
-/// Enough that nothing is evicted where eviction is not the point.
+/// Size of memory where eviction does not matter.
 pub(crate) const MEMORY: u64 = 64 << 20;
 
-/// How often a test lets everybody else run before it takes it that nothing will come.
+/// Maximum number of times that a test lets other tasks run before it fails.
 const TURNS_MAX: usize = 1_000_000;
 
-/// Time as a test steps it.
+/// Clock that only a test moves.
 #[derive(Default)]
 pub(crate) struct Steps(SteppedClock);
 
@@ -53,7 +53,7 @@ impl Clock for Steps {
     }
 }
 
-/// What the engine told its observer.
+/// Numbers of the engine's events.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) broken: AtomicUsize,
@@ -64,7 +64,7 @@ pub(crate) struct Counts {
     pub(crate) waits: AtomicUsize,
     pub(crate) refusals: AtomicUsize,
     pub(crate) crowded_out: AtomicUsize,
-    pub(crate) let_go: AtomicUsize,
+    pub(crate) bodies_dropped: AtomicUsize,
     pub(crate) held_back: AtomicUsize,
     pub(crate) soft_timeouts: AtomicUsize,
 }
@@ -81,7 +81,7 @@ impl Observer for Counts {
             Event::LoadRefused(_) => &self.refusals,
             Event::BodyNotAdmitted(_) => &self.crowded_out,
             Event::BodiesDropped(count) => {
-                self.let_go.fetch_add(count, Ordering::SeqCst);
+                self.bodies_dropped.fetch_add(count, Ordering::SeqCst);
                 return;
             }
             Event::BackingOff(_) => &self.held_back,
@@ -92,7 +92,7 @@ impl Observer for Counts {
     }
 }
 
-/// An engine, its clock and its counts. Clones are the same world.
+/// An engine, its clock and its counts. Clones share them.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) engine: Arc<Engine>,
@@ -100,7 +100,7 @@ pub(crate) struct World {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Who asks, and what for.
+/// Request of a test: a key, and the requirements of the caller.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) key: Key,
@@ -115,11 +115,11 @@ impl World {
     }
 
     pub(crate) fn within(limits: Limits) -> Self {
-        Self::over((limits, &Arc::default()), &[])
+        Self::over(limits, &Arc::default(), &[])
     }
 
-    /// An engine that has nothing in memory, over tiers that others may have filled.
-    pub(crate) fn over((limits, clock): (Limits, &Arc<Steps>), shelves: &[Shelf]) -> Self {
+    /// Creates an engine whose memory is empty, over tiers that may have entries.
+    pub(crate) fn over(limits: Limits, clock: &Arc<Steps>, shelves: &[Shelf]) -> Self {
         let clock = clock.clone();
         let counts = Arc::new(Counts::default());
         let tiers = shelves.iter().cloned().map(|shelf| Arc::new(shelf) as Arc<dyn Tier>);
@@ -128,12 +128,12 @@ impl World {
         Self { engine, clock, counts }
     }
 
-    /// The metadata of an answer that is born now.
+    /// Returns metadata of an entry that is created now.
     pub(crate) fn meta(&self, lifetime: Lifetime) -> Meta {
         Meta::new(self.clock.now(), lifetime)
     }
 
-    /// Of one that is fresh for so many seconds.
+    /// Returns metadata of an entry that is created now and fresh for this number of seconds.
     pub(crate) fn fresh(&self, seconds: u64) -> Meta {
         self.meta(Lifetime::fresh(secs(seconds)))
     }
@@ -151,15 +151,16 @@ impl World {
         async move { answer_to(&engine, &question.ask(&origin), origin.clone()).await }.boxed()
     }
 
-    /// The first half of [`obtain`](Self::obtain), for what may happen between the halves.
+    /// Carries out the lookup of a request, which must be a miss, for tests that do something
+    /// before the load.
     pub(crate) fn look(&self, question: impl Into<Question>, origin: &Origin) -> Miss {
         match self.engine.lookup(&question.into().ask(origin)) {
             LookupResult::Miss(wanting) => wanting,
-            LookupResult::Hit(obtained) => panic!("it is at hand: {obtained:?}"),
+            LookupResult::Hit(obtained) => panic!("memory answers: {obtained:?}"),
         }
     }
 
-    /// The second half.
+    /// Loads after a lookup that was a miss.
     pub(crate) fn fetch(
         &self,
         question: impl Into<Question>,
@@ -170,8 +171,8 @@ impl World {
         async move { wanting.load(&engine, &question.ask(&origin), origin.clone()).await }.boxed()
     }
 
-    /// The body of what is at hand; nothing may be loaded for it.
-    pub(crate) async fn at_hand(&self, name: &str, origin: &Origin) -> Option<Bytes> {
+    /// Returns the body of the entry that answers without a load; `None` if there is none.
+    pub(crate) async fn answer_without_load(&self, name: &str, origin: &Origin) -> Option<Bytes> {
         let question =
             Question::of(name, Demand { only_if_cached: true, beta: 0.0, ..Demand::default() });
         match self.obtain(question, origin).await {
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    /// Lets everybody else run until `reached` holds.
+    /// Lets other tasks run until `reached` holds.
     pub(crate) async fn until(&self, reached: impl Fn(&Self) -> bool) {
         for _ in 0..TURNS_MAX {
             if reached(self) {
@@ -211,12 +212,12 @@ impl Question {
         }
     }
 
-    /// The same, asked for by somebody.
-    pub(crate) fn by_somebody(self) -> Self {
+    /// Adds credentials to the request.
+    pub(crate) fn with_credentials(self) -> Self {
         Self { credentials: Credentials::Presented, ..self }
     }
 
-    /// The same, without waiting for others.
+    /// Makes the request share no load.
     pub(crate) fn alone(self) -> Self {
         Self { coalesce: Coalesce::Never, ..self }
     }
@@ -247,7 +248,7 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A whole body.
+/// Returns the complete body of an answer.
 pub(crate) fn bytes(obtained: &Outcome) -> Bytes {
     obtained.entry.body.bytes().expect("a whole body").clone()
 }

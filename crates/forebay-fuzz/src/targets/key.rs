@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use forebay_http::key::{inner_target, normalise_authority, primary, target};
+use forebay_http::key::{inner_target, primary, target};
+use forebay_http::normalise_authority;
 use forebay_http::{Site, SiteSettings};
 use forebay_semantics::Scheme;
 use http::uri::Authority;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use forebay_core::{Lifetime, Stale, WallTime};
 use forebay_semantics::policy::Policy;
-use forebay_semantics::storable::{RequestRef, ResponseRef, Rules, Unstorable, storable};
+use forebay_semantics::storable::{Unstorable, storable};
 use forebay_semantics::validate::validator;
 use forebay_semantics::{Directives, Selects, initial_age, lifetime, selects};
+use forebay_semantics::{RequestRef, ResponseRef, Rules};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::directives::SPAN_MAX;

@@ -2,10 +2,9 @@
 
 use forebay_core::{Stale, WallTime};
 use forebay_semantics::policy::{Policy, RuledBy, TARGETED};
-use forebay_semantics::storable::{
-    RequestRef, ResponseRef, Rules, Storable, check_storable, storable,
-};
+use forebay_semantics::storable::{Storable, check_storable, storable};
 use forebay_semantics::{Directives, Scope, lifetime, selects};
+use forebay_semantics::{RequestRef, ResponseRef, Rules};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::directives::SPAN_MAX;

@@ -1,5 +1,6 @@
 //! Benchmarks of the HTTP front end: guard, key, service and connection of a hit.
 
+use forebay_http::normalise_authority;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use forebay_engine::{Engine, Limits, SystemClock};
-use forebay_http::connection::Connections;
+use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
 use forebay_http::{ConnectionInfo, Metrics, Service, Site, SiteSettings, Sites, key};
 use forebay_semantics::Scheme;
@@ -131,7 +132,7 @@ pub(crate) fn key(times: usize) -> Result<Run> {
     let wanted = key::primary(&site, Scheme::Http, HOST, TARGET).borrowed().to_key();
     Ok(Box::new(move || {
         let is_made = |_: &usize| {
-            let authority = key::normalise_authority(Scheme::Http, black_box(HOST));
+            let authority = normalise_authority(Scheme::Http, black_box(HOST));
             let target = key::target(&site, black_box(TARGET));
             authority.zip(target).is_some_and(|(authority, target)| {
                 let key = key::primary(&site, Scheme::Http, &authority, &target);

@@ -9,8 +9,8 @@ use http::header::{ETAG, HeaderName, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, StatusCode};
 
 use super::request::PlainRequest;
-use crate::head::StoredHead;
 use crate::request_guard::DirectOutput;
+use crate::stored::head::StoredHead;
 
 /// Response that was written.
 pub(super) struct Written {

@@ -10,10 +10,10 @@ use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::address_limits::AddressLimits;
-use super::peer::{ConnectionInfo, Role};
 use super::proxy_protocol;
 use super::sniff::{Sniffed, sniff};
-use crate::connection::{Connections, stop_after_arrivals};
+use crate::client::peer::{ConnectionInfo, Role};
+use crate::edge::connection::{Connections, stop_after_arrivals};
 
 /// Protocols in metrics.
 const HTTP_1: &str = "http/1.1";
@@ -74,7 +74,10 @@ impl Connections {
         let counted = is_limited.then(|| rules.limits.admit(info.peer));
         if matches!(counted, Some(None)) {
             self.counters.count_address_rejected();
-            tracing::debug!(peer = %info.peer, "connection closed: too many of this address");
+            tracing::debug!(
+                peer = %info.peer,
+                "client connection closed: its address has reached connections_per_address_max"
+            );
             return;
         }
         match &rules.tls {
@@ -134,7 +137,11 @@ impl Connections {
             Ok(shaken) => shaken,
             Err(error) => {
                 metrics.count_handshake(listener, error.label(), begun.elapsed());
-                tracing::debug!(peer = %info.peer, %error, "TLS handshake failed");
+                tracing::debug!(
+                    peer = %info.peer,
+                    %error,
+                    "client connection closed: the TLS handshake failed"
+                );
                 return;
             }
         };
@@ -159,7 +166,11 @@ impl Connections {
         let peer = info.peer;
         if !self.service.trusts(peer) {
             self.counters.count_proxy_header_rejected();
-            tracing::debug!(%peer, "connection closed: the peer is not one of trusted_proxies");
+            tracing::debug!(
+                %peer,
+                "client connection closed: the listener requires a PROXY header, and the peer is \
+                 not one of trusted_proxies"
+            );
             return false;
         }
         match proxy_protocol::read(stream).await {
@@ -170,7 +181,7 @@ impl Connections {
             }
             Err(error) => {
                 self.counters.count_proxy_header_rejected();
-                tracing::debug!(%peer, %error, "connection closed");
+                tracing::debug!(%peer, %error, "client connection closed: no valid PROXY header");
                 false
             }
         }

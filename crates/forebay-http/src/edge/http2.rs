@@ -30,14 +30,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::frames::FrameGuard;
-use super::peer::ConnectionInfo;
 use super::streams::{OpenRequest, OpenResponse, Streams};
-use crate::connection::{Connections, respond_to_rejected, stop_requested};
-use crate::key::normalise_authority;
+use crate::authority::normalise_authority;
+use crate::client::peer::ConnectionInfo;
+use crate::edge::connection::{Connections, respond_to_rejected, stop_requested};
 use crate::request_guard::{
     BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, HEAD_MAX, RATE_MIN, Rejection,
 };
-use crate::response_body::ResponseBody;
+use crate::response::body::ResponseBody;
 
 /// Maximum number of concurrent streams: that of most servers.
 const STREAMS_MAX: u32 = 128;

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_semantics::ResponseRef;
 use forebay_semantics::lifetime::{initial_age, lifetime};
-use forebay_semantics::storable::{ResponseRef, Unstorable};
+use forebay_semantics::storable::Unstorable;
 use forebay_semantics::unsafe_methods::{invalidates, is_safe, states_freshness};
 use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Full};
 
 use super::{ClientRequest, HttpLoad, Received};
-use crate::head::Answer;
+use crate::load::invalidate;
 use crate::origin::FetchRequest;
-use crate::{invalidate, tags};
+use crate::site::tags;
+use crate::stored::head::Answer;
 
 /// Load of a response that is stored by request body.
 #[derive(Clone)]

@@ -11,21 +11,20 @@ use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
 use forebay_semantics::partial::{can_combine, combined_fields, received_range};
-use forebay_semantics::storable::{
-    RequestRef, ResponseRef, Storable, Unstorable, check_storable, check_storable_part,
-};
+use forebay_semantics::storable::{Storable, Unstorable, check_storable, check_storable_part};
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding};
 use forebay_semantics::withheld::Withheld;
+use forebay_semantics::{RequestRef, ResponseRef};
 use futures_util::{StreamExt, stream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
 use super::{ClientRequest, LoadState, Received, StoredParts};
-use crate::head::Answer;
 use crate::origin::OriginBody;
-use crate::tags;
+use crate::site::tags;
+use crate::stored::head::Answer;
 
 /// Time for which requests of a key are not coalesced after a response that must not be shared.
 /// Each further one renews it.

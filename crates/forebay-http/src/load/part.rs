@@ -13,10 +13,9 @@ use forebay_engine::{
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
 };
-use forebay_semantics::storable::{
-    RequestRef, ResponseRef, Storable, Unstorable, check_storable_part,
-};
+use forebay_semantics::storable::{Storable, Unstorable, check_storable_part};
 use forebay_semantics::validate::cookies_of;
+use forebay_semantics::{RequestRef, ResponseRef};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, SET_COOKIE};
 use http::{HeaderMap, Method, StatusCode};
 use http_body::Body as _;
@@ -24,10 +23,10 @@ use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
 use super::{ClientRequest, HttpLoad, PurgeWatch, Received, ReceivedLoad, SentPart, StoredParts};
-use crate::head::Answer;
+use crate::client::credentials;
 use crate::origin::OriginBody;
-use crate::partial::{Partial, join};
-use crate::service::credentials;
+use crate::stored::head::Answer;
+use crate::stored::partial::{Partial, join};
 
 /// Maximum size in bytes of a stored part, and of all parts of one body together. A larger request
 /// is a sequential read, and combining parts copies them.

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 
 use super::{HttpLoad, Received};
-use crate::head::Answer;
+use crate::stored::head::Answer;
 
 /// Load that returns a received response.
 #[derive(Clone)]

@@ -3,15 +3,16 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use forebay_tls::store::CertificateStore;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use super::{ResultLabel, SECONDS, SiteLabel, raise};
-use crate::edge::peer::AddressOrigin;
+use crate::client::peer::AddressOrigin;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ListenerLabel {
@@ -39,13 +40,33 @@ struct NameLabel {
 pub(super) struct EdgeMetrics {
     open: Family<ListenerLabel, Gauge>,
     open_by_protocol: Family<ProtocolLabels, Gauge>,
-    connections: Family<ProtocolLabels, Counter>,
+    connections: Family<ProtocolLabels, NamedTotal>,
     handshakes: Family<HandshakeLabels, Counter>,
     handshake_seconds: Family<ListenerLabel, Histogram, fn() -> Histogram>,
     certificate_ends: Family<NameLabel, Gauge>,
     certificate_loads: Family<ResultLabel, Counter>,
     forwarded: Family<ResultLabel, Counter>,
     denied: Family<SiteLabel, Counter>,
+}
+
+/// Counter whose family has the suffix `_total` in its own name. The names of families must differ
+/// in OpenMetrics, and `forebay_connections` is the gauge of open connections. Its type is
+/// `unknown`, since the format adds a second suffix to the names of counters.
+#[derive(Clone, Debug, Default)]
+struct NamedTotal(Counter);
+
+impl EncodeMetric for NamedTotal {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        encoder.encode_gauge(&self.0.get())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl TypedMetric for NamedTotal {
+    const TYPE: MetricType = MetricType::Unknown;
 }
 
 /// Connection in the gauges of open connections; leaves them when it is dropped.
@@ -82,43 +103,51 @@ impl EdgeMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "connections",
-            "Open client connections, without those in a TLS handshake",
+            "Client connections that are open now, without those in a TLS handshake, by listener",
             self.open.clone(),
         );
         registry.register(
             "connections_by_protocol",
-            "Open client connections, without those in a TLS handshake, by protocol",
+            "Client connections that are open now, without those in a TLS handshake, by listener and \
+             protocol",
             self.open_by_protocol.clone(),
         );
         registry.register(
-            "connections",
-            "Client connections, without failed TLS handshakes, by protocol",
+            "connections_total",
+            "Client connections since the start, without failed TLS handshakes, by listener and \
+             protocol",
             self.connections.clone(),
         );
-        registry.register("handshakes", "TLS handshakes, by result", self.handshakes.clone());
+        registry.register(
+            "handshakes",
+            "TLS handshakes, by listener and result",
+            self.handshakes.clone(),
+        );
         registry.register(
             "handshake_seconds",
-            "Seconds of a TLS handshake until its end or failure, with the wait for its slot",
+            "Seconds from the start of a connection to the end or failure of its TLS handshake, with \
+             the wait while too many other handshakes are in progress",
             self.handshake_seconds.clone(),
         );
         registry.register(
             "certificate_expiry_timestamp_seconds",
-            "End of the validity of a certificate in Unix time, by its first name",
+            "Time at which a loaded certificate expires, in Unix seconds, by its first host name",
             self.certificate_ends.clone(),
         );
         registry.register(
             "certificate_loads",
-            "Certificates loaded from files, by result",
+            "Attempts to load a certificate from its files, by result",
             self.certificate_loads.clone(),
         );
         registry.register(
             "forwarded",
-            "Requests of trusted proxies that name a client (named) or none (unnamed)",
+            "Requests received from trusted proxies, by whether the proxy states the address of its \
+             client (named) or not (unnamed)",
             self.forwarded.clone(),
         );
         registry.register(
             "denied",
-            "Requests of clients that may not use the site",
+            "Requests answered with 403 because the site is not open to the client's address, by site",
             self.denied.clone(),
         );
         // Created at zero, so that an alert sees the first increase.
@@ -131,7 +160,7 @@ impl EdgeMetrics {
         let all = self.open.get_or_create_owned(&ListenerLabel { listener: listener.to_owned() });
         let labels = ProtocolLabels { listener: listener.to_owned(), protocol };
         let by_protocol = self.open_by_protocol.get_or_create_owned(&labels);
-        self.connections.get_or_create(&labels).inc();
+        self.connections.get_or_create(&labels).0.inc();
         all.inc();
         by_protocol.inc();
         OpenConnection { all, by_protocol }
@@ -168,6 +197,34 @@ impl EdgeMetrics {
         let (loaded, failed) = store.loads();
         for (result, total) in [("loaded", loaded), ("failed", failed)] {
             raise(&self.certificate_loads.get_or_create(&ResultLabel { result }), total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// OpenMetrics section 4.1: names of metric families are unique.
+    #[test]
+    fn open_connections_and_all_connections_are_different_families() {
+        let (metrics, mut registry) = (EdgeMetrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        drop(metrics.open("[::1]:443", "h2"));
+        let _open = metrics.open("[::1]:443", "h2");
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("no I/O");
+        let families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        let names: HashSet<_> = families.iter().filter_map(|line| line.split(' ').nth(2)).collect();
+        assert_eq!(names.len(), families.len(), "{families:#?}");
+        for sample in [
+            "connections{listener=\"[::1]:443\"} 1",
+            "connections_by_protocol{listener=\"[::1]:443\",protocol=\"h2\"} 1",
+            "connections_total{listener=\"[::1]:443\",protocol=\"h2\"} 2",
+        ] {
+            assert!(text.lines().any(|line| line == sample), "{sample} is not in\n{text}");
         }
     }
 }

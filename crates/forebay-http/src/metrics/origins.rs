@@ -1,14 +1,11 @@
 //! Metrics of origins.
 
-use std::sync::Arc;
-
 use forebay_core::CallState;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SiteLabel;
-use crate::site::Site;
 
 #[derive(Debug, Default)]
 pub(super) struct OriginMetrics {
@@ -24,12 +21,11 @@ impl OriginMetrics {
         );
     }
 
-    /// Replaces the gauges by those of the current sites.
-    pub(super) fn refresh(&self, sites: &[Arc<Site>]) {
+    /// Replaces the gauges by the states of the current sites that have a breaker.
+    pub(super) fn refresh<'s>(&self, states: impl Iterator<Item = (&'s str, CallState)>) {
         self.state.clear();
-        for site in sites {
-            let Some(state) = site.origin.breaker_state() else { continue };
-            let label = SiteLabel { site: site.settings.id.clone() };
+        for (site, state) in states {
+            let label = SiteLabel { site: site.into() };
             self.state.get_or_create(&label).set(match state {
                 CallState::Closed => 0,
                 CallState::HalfOpen => 1,

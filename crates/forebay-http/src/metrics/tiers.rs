@@ -85,8 +85,8 @@ impl LowerTierMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         let state = "State of a lower tier (disk or Redis): 0 ok, 1 probing, 2 bypassed";
         registry.register("tier_state", state, self.state.clone());
-        let seconds = "Seconds that an operation of a lower tier (disk or Redis) took, at most \
-                       its timeout";
+        let seconds = "Seconds that an operation of a lower tier (disk or Redis) took until it ended, \
+                       failed or timed out, by operation";
         registry.register("tier_seconds", seconds, self.seconds.clone());
         let failures = "Failed or timed out operations of a lower tier, by operation";
         registry.register("tier_failures", failures, self.failures.clone());
@@ -107,8 +107,8 @@ impl LowerTierMetrics {
             "Writes and removals in a lower tier, by result",
             self.writes.clone(),
         );
-        let errors =
-            "Operations that failed in a lower tier, as the tier itself counts them, by reason";
+        let errors = "Failed Redis commands (tier redis) and failed file system calls (tier disk), by \
+                      cause";
         registry.register("tier_errors", errors, self.errors.clone());
         let bytes = "Bytes of values read from a lower tier and written to it, by direction";
         registry.register("tier_traffic_bytes", bytes, self.bytes.clone());

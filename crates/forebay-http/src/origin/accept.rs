@@ -10,8 +10,8 @@ use forebay_semantics::hop;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 
-use super::settings::OriginSettings;
 use crate::request_guard::{INTERIM_MAX, Interims};
+use crate::settings::OriginSettings;
 
 /// Reason for which an origin's response head is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -34,8 +34,8 @@ pub(super) struct Exchange {
 
 /// Permits that a response holds until its body has been received.
 #[derive(Debug)]
-pub(crate) struct ConnectionPermits {
-    pub(super) _connection: OwnedSemaphorePermit,
+pub(super) struct ConnectionPermits {
+    pub(super) connection: OwnedSemaphorePermit,
     /// Permit of an unshared response.
     pub(super) unshared: Option<OwnedSemaphorePermit>,
 }

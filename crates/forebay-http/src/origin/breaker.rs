@@ -4,9 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use forebay_core::{
-    CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp,
-};
+use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
 use forebay_engine::{Audience, LoadError};
 use http::Response;
 use http::header::RETRY_AFTER;
@@ -15,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::fault::ClientFault;
-use super::settings::BreakerSettings;
+use crate::settings::BreakerSettings;
 
 /// Circuit breaker of one site in this process.
 #[derive(Debug)]

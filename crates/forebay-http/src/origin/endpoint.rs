@@ -15,8 +15,8 @@ use super::connection::Connection;
 use super::fault::ConnectError;
 use super::names::{Change, Names};
 use super::pool::{Pool, PooledConnection};
-use super::settings::{EndpointAddress, EndpointSettings, EndpointTls, OriginSettings};
 use super::stream::{OriginStream, Transport};
+use crate::settings::{EndpointAddress, EndpointSettings, EndpointTls, OriginSettings};
 
 /// Server of an origin.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use crate::request_guard::{ExpiredTimeout, FramingError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClientFault {
     /// The request body violates a framing rule or a limit.
-    #[error("the client's request body is malformed: {0}")]
+    #[error("the client's request body is rejected: {0}")]
     BadBody(FramingError),
     /// The request body arrived too slowly.
     #[error("the client's request body arrived too slowly")]
     TooSlow,
     /// The connection ended before the request body did.
-    #[error("the client went away before its request body had ended")]
+    #[error("the client closed its connection before the end of its request body")]
     Gone,
 }
 

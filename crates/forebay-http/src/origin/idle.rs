@@ -12,7 +12,10 @@ use forebay_engine::LoadError;
 /// Error of a request whose idle connection was closed by the origin. A request that is safe to
 /// repeat may be sent again.
 #[derive(Debug, thiserror::Error)]
-#[error("the origin closed a reused connection before it answered: {0}")]
+#[error(
+    "the origin closed a connection that was open from an earlier request, before it answered \
+     (forebay sends a GET or HEAD once more, other requests not): {0}"
+)]
 pub(super) struct ClosedIdle(pub(super) String);
 
 /// Returns `true` if a load failed only because an idle connection was closed.

@@ -14,8 +14,7 @@ use tokio::sync::Semaphore;
 use super::accept::{InvalidHead, validate_switch_head};
 use super::stream::OriginStream;
 use super::{Answered, FetchRequest, Origin, OriginBody, Progress};
-use crate::tunnel::{Tunnel, TunnelPermits};
-use crate::upgrade;
+use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
 /// at most half of the connections may be tunnels, rounded up so that one connection permits one
@@ -70,8 +69,8 @@ impl Origin {
         let protocol = protocol.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
         let switched = connection.detach().and_then(|connection| connection.into_switched());
         let (stream, read) = switched.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
-        let stream = SwitchedStream { read, stream };
-        let permits = TunnelPermits { _connection: permits, _tunnel: tunnel };
+        let stream = Box::new(SwitchedStream { read, stream });
+        let permits = TunnelPermits { _connection: permits.connection, _tunnel: tunnel };
         let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(stream, permits));
         Ok(SwitchOutcome::Switched { headers, protocol, tunnel })
     }
@@ -79,7 +78,7 @@ impl Origin {
 
 /// Connection after a protocol switch.
 #[derive(Debug)]
-pub(crate) struct SwitchedStream {
+struct SwitchedStream {
     /// Bytes of the new protocol that arrived with the 101.
     read: Bytes,
     stream: OriginStream,

@@ -234,8 +234,7 @@ impl<S> Guarded<S> {
         self.counters.count_framing_error(why);
         tracing::debug!(
             reason = why.label(),
-            "client request rejected before parsing: it \
-                                               violates a framing rule or a limit"
+            "client request rejected before parsing: it violates a framing rule or a limit"
         );
         let Some(first) = first else {
             buf.set_filled(start + at);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
 use forebay_engine::{Clock, Coalesce, Engine, Limits};
-use forebay_http::connection::Connections;
+use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;

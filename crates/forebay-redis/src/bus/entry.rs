@@ -5,10 +5,10 @@ use forebay_engine::Newer;
 use redis::{RedisResult, Value};
 
 use super::version::read_newer;
-use crate::generation::{BusId, Token, read_prefix, read_reach};
-use crate::link::unexpected;
-use crate::names::key_of_plain;
-use crate::tombstones::Tombstone;
+use crate::connection::link::unexpected;
+use crate::entry::names::key_of_plain;
+use crate::purges::generation::{BusId, Token, read_prefix, read_reach};
+use crate::purges::tombstones::Tombstone;
 
 /// Maximum bytes of a purge's target. A longer one makes the entry invalid.
 const TARGET_LEN_MAX: usize = 128 << 10;

@@ -8,13 +8,13 @@ use forebay_engine::bus::Published;
 use redis::{RedisResult, Value};
 
 use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
-use crate::endpoint::Endpoint;
-use crate::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
-use crate::link::{Link, millis, unexpected};
-use crate::names::{Names, shared_name};
-use crate::scripts;
-use crate::sharing::{Sharing, channels};
-use crate::tombstones::{self, Tombstone};
+use crate::connection::endpoint::Endpoint;
+use crate::connection::link::{Link, millis, unexpected};
+use crate::connection::scripts;
+use crate::entry::names::{Names, shared_name};
+use crate::purges::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
+use crate::purges::tombstones::{self, Tombstone};
+use crate::state::sharing::{Sharing, channels};
 
 /// TTL of the note that a purge was published again: longer than any instance keeps its tombstone.
 const REPUBLISH_NOTE_TTL: std::time::Duration = tombstones::RETENTION.saturating_mul(2);

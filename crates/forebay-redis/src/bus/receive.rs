@@ -10,20 +10,21 @@ use redis::{RedisResult, Value, cmd};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::entry::{Entry, Message};
-use super::progress::{BusCheck, BusPosition};
-use super::{ALIVE, BusClient, KEPT_MAX, Publication, Publisher, RULES_MAX, SharedNames, foreign};
+use super::{ALIVE, KEPT_MAX, Publication, Publisher, RULES_MAX, SharedNames, foreign};
+use crate::bus::tracking::track;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::link::{Link, millis, unexpected};
+use crate::connection::scripts;
+use crate::connection::target::CONNECT_MAX;
+use crate::connection::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, spread};
 use crate::counts::{Counters, count};
-use crate::endpoint::Endpoint;
-use crate::generation::{BusId, KnownGenerations, PrefixRule, Scope};
-use crate::link::{Link, millis, unexpected};
-use crate::names::Names;
-use crate::pending_purges::ScheduledPurge;
-use crate::scripts;
-use crate::sharing::{Sharing, channels};
-use crate::target::CONNECT_MAX;
-use crate::tombstones;
-use crate::tracking::track;
-use crate::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, spread};
+use crate::entry::names::Names;
+use crate::purges::generation::{BusId, KnownGenerations, PrefixRule, Scope};
+use crate::purges::pending_purges::ScheduledPurge;
+use crate::purges::tombstones;
+use crate::state::bus_client::BusClient;
+use crate::state::progress::{BusCheck, BusPosition};
+use crate::state::sharing::{Sharing, channels};
 
 /// Interval between bus checks. Four of them fit into the default `bus_silence_max`.
 const CHECK_GAP: Duration = Duration::from_millis(250);
@@ -330,7 +331,7 @@ impl BusReceiver {
             (None, Some(generation)) => {
                 let call = scripts::MOVE_GENERATION
                     .call([&**generation])
-                    .arg(crate::generation::written_reach(*reach));
+                    .arg(crate::purges::generation::written_reach(*reach));
                 call.number(entry.id.millis).number(entry.id.number).arg(random)
             }
             (None, None) => return Ok(()),

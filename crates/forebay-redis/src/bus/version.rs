@@ -14,24 +14,19 @@ use redis::{RedisResult, Value};
 
 use super::publish::{Publication, PublishOutcome, Publisher};
 use super::{Inner, KEPT_MAX, PurgeGuard};
+use crate::connection::endpoint::Endpoint;
+use crate::connection::link::{Link, millis, unexpected, written_version};
+use crate::connection::scripts;
 use crate::counts::count;
-use crate::endpoint::Endpoint;
-use crate::generation::BusId;
-use crate::link::{Link, millis, unexpected};
-use crate::names::{Names, floor_name};
-use crate::pending_removals::Reason;
-use crate::scripts;
-use crate::sharing::{Sharing, channels};
-use crate::tier::failed;
-
-/// Encodes a version as twenty digits.
-pub(crate) fn written(version: u64) -> String {
-    format!("{version:020}")
-}
+use crate::entry::names::{Names, floor_name};
+use crate::purges::generation::BusId;
+use crate::purges::pending_removals::Reason;
+use crate::state::failed;
+use crate::state::sharing::{Sharing, channels};
 
 /// Encodes a version and the minimum time for which it is remembered.
 pub(crate) fn written_newer(newer: Newer) -> String {
-    format!("{} {}", written(newer.version), millis(newer.keep))
+    format!("{} {}", written_version(newer.version), millis(newer.keep))
 }
 
 /// Decodes a version; `None` if it is not in canonical form.
@@ -39,7 +34,7 @@ pub(crate) fn read_newer(text: &[u8]) -> Option<Newer> {
     let (version, keep) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     let keep = Duration::from_millis(keep.parse().ok()?).min(KEPT_MAX);
     let newer = Newer { version: version.parse().ok()?, keep };
-    (written(newer.version) == version).then_some(newer)
+    (written_version(newer.version) == version).then_some(newer)
 }
 
 impl Inner {
@@ -93,7 +88,7 @@ impl Publisher<'_> {
         let floor = floor_name(self.namespace, key.borrowed());
         let Names { entry, leases, waiters } = &names;
         let call = scripts::RAISE.call([&**entry, &**leases, &**waiters, &*floor]);
-        let call = call.arg(channels(self.namespace)).arg(written(newer.version));
+        let call = call.arg(channels(self.namespace)).arg(written_version(newer.version));
         let removed = match link.run(&call.number(millis(newer.keep).max(1))).await? {
             Value::Int(-1) => return Ok(None),
             Value::Int(removed) => removed > 0,
@@ -119,7 +114,7 @@ mod tests {
             let newer = Newer { version, keep: Duration::from_secs(60) };
             assert_eq!(read_newer(written_newer(newer).as_bytes()), Some(newer));
         }
-        assert!(written(9) < written(10), "as the numbers do");
+        assert!(written_version(9) < written_version(10), "as the numbers do");
         for wrong in [&b""[..], b"7 1", b"00000000000000000007", b"00000000000000000007 x"] {
             assert_eq!(read_newer(wrong), None);
         }

@@ -93,7 +93,7 @@ async fn filled(
 ) -> Result<(), TierError> {
     let head = Bytes::from_static(b"head");
     let writing = write_of(key, permit.token());
-    let mut writer = fixture.tier.begin_leased(key.borrowed(), (meta, &head), writing).await?;
+    let mut writer = fixture.tier.begin_leased(key.borrowed(), meta, &head, writing).await?;
     writer.write(Bytes::copy_from_slice(body)).await?;
     writer.commit().await
 }

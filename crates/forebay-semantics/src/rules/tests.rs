@@ -43,7 +43,11 @@ fn exists(test: &str) -> bool {
         None => (here().join("src"), test),
     };
     let Some((file, name)) = test.split_once("::") else { return false };
-    defines(&[folder.join(format!("{file}.rs")), folder.join(file).join("tests.rs")], name)
+    let folders = std::fs::read_dir(&folder).unwrap().map(|one| one.unwrap().path());
+    let files = folders
+        .chain([folder])
+        .flat_map(|folder| [folder.join(format!("{file}.rs")), folder.join(file).join("tests.rs")]);
+    defines(&files.collect::<Vec<_>>(), name)
 }
 
 #[test]

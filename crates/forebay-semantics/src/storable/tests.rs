@@ -1,6 +1,8 @@
 use super::*;
 use crate::samples::headers;
+use http::HeaderMap;
 use http::HeaderName;
+use std::time::Duration;
 
 fn judge(request: &[&str], status: u16, response: &[&str]) -> Result<(), Unstorable> {
     judge_with(&Rules::default(), request, status, response)

@@ -93,7 +93,7 @@ impl Compression {
             #[cfg(feature = "compression-snappy")]
             Self::Snappy => {
                 let compressed = snap::raw::Encoder::new().compress_vec(plain);
-                Some(compressed.map_err(CodecError::format)?)
+                Some(compressed.map_err(CodecError::compression)?)
             }
         })
     }
@@ -113,7 +113,7 @@ impl Compression {
             #[cfg(feature = "compression-lz4")]
             Self::Lz4 => {
                 let plain = lz4_flex::block::decompress(compressed, length);
-                plain.map(Cow::Owned).map_err(CodecError::format)
+                plain.map(Cow::Owned).map_err(CodecError::compression)
             }
             #[cfg(feature = "compression-zstd")]
             Self::Zstd => Ok(zstd::bulk::decompress(compressed, length)?.into()),
@@ -195,9 +195,9 @@ mod snappy {
 
     /// Checks the length in the snappy header first, because the decoder allocates that much.
     pub(super) fn decompress(compressed: &[u8], length: usize) -> Result<Vec<u8>, CodecError> {
-        if decompress_len(compressed).map_err(CodecError::format)? != length {
-            return Err(CodecError::Size);
+        if decompress_len(compressed).map_err(CodecError::compression)? != length {
+            return Err(CodecError::WrongLength(length));
         }
-        Decoder::new().decompress_vec(compressed).map_err(CodecError::format)
+        Decoder::new().decompress_vec(compressed).map_err(CodecError::compression)
     }
 }

@@ -61,14 +61,14 @@ impl Dictionary {
         Self::from_bytes(zstd::dict::from_samples(&sample, bytes_max.min(BYTES_MAX))?)
     }
 
-    /// Creates a dictionary from its stored bytes.
+    /// Creates a dictionary from the bytes that [`bytes`](Self::bytes) returned.
     ///
     /// # Errors
-    /// The bytes are not a dictionary, are larger than 1 MiB, or contain no id.
+    /// The bytes are not a Zstandard dictionary with an id, or more than 1 MiB.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Self, CodecError> {
         let bytes = bytes.into().into_boxed_slice();
         if bytes.len() > BYTES_MAX {
-            return Err(CodecError::Size);
+            return Err(CodecError::DictionaryTooLarge(bytes.len()));
         }
         let id = get_dict_id_from_dict(&bytes).ok_or(CodecError::NotADictionary)?.get();
         let encoder = EncoderDictionary::try_copy(&bytes, ZSTD_LEVEL)?;

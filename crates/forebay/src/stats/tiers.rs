@@ -15,7 +15,7 @@ pub struct TierStats {
     pub name: &'static str,
     /// Calls answered with an entry of this tier; calls that shared one lookup count once.
     pub hits: u64,
-    /// Operations of the tier: reads, the steps of writes, and removals.
+    /// Number of operations of the tier: reads, steps of writes, and removals.
     pub operations: u64,
     /// Sum of the durations of all operations of the tier.
     pub time: Duration,
@@ -23,7 +23,8 @@ pub struct TierStats {
     pub failures: u64,
     /// Values that were not written to the tier because its write queue was full.
     pub skipped_writes: u64,
-    /// `true` while the circuit breaker of the tier bypasses it, except for single probes.
+    /// `true` while the circuit breaker of the tier is open after failures, so that reads and
+    /// writes skip the tier, except for single trial calls.
     pub is_bypassed: bool,
 }
 

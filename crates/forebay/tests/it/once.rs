@@ -40,7 +40,7 @@ impl Format<String> for CountingFormat {
         let writing = *self.writing.lock();
         match writing {
             Encoding::Works => MessagePack.write(value, out),
-            Encoding::Fails => Err(CodecError::Size),
+            Encoding::Fails => Err(CodecError::TooLarge(usize::MAX)),
             Encoding::Panics => panic!("the test has set a panic"),
         }
     }

@@ -42,10 +42,18 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) timeouts: PhaseTimeouts,
     /// Interval of name lookups.
     pub(crate) resolve_every: Duration,
+    /// Circuit breaker, if it is enabled.
+    pub(crate) breaker: Option<BreakerSettings>,
+    /// Response while the origin is unavailable.
+    pub(crate) fallback: Option<Fallback>,
 }
 
 /// Subtable of a site, or an empty one.
-fn subtable<'f>(typed: &'f SiteFile, table: Table, section: Option<&'f Section>) -> Cow<'f, Section> {
+fn subtable<'f>(
+    typed: &'f SiteFile,
+    table: Table,
+    section: Option<&'f Section>,
+) -> Cow<'f, Section> {
     section.map_or_else(
         || {
             let name = table.path().rsplit('.').next().unwrap_or_default();
@@ -72,6 +80,8 @@ pub(super) fn origin(
     let resolve_every = provenance.read(section, &options::ORIGIN_RESOLVE_EVERY);
     let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
     let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
+    let breaker = breaker(typed, provenance);
+    let fallback = fallback(typed, folder, provenance);
     let tls = tls(section, url.as_ref(), host.as_deref(), folder, provenance);
     Some(ResolvedOrigin {
         url: url?,
@@ -83,6 +93,8 @@ pub(super) fn origin(
         head_max: usize::try_from(head_max?).ok()?,
         timeouts: PhaseTimeouts { connect: connect?, body },
         resolve_every: resolve_every?,
+        breaker: breaker?,
+        fallback: fallback?,
     })
 }
 
@@ -118,8 +130,8 @@ fn tls(
     let verify = provenance.read(section, &options::ORIGIN_VERIFY);
     let certificate = pair(section, folder, provenance);
     let url = url?;
-    let host = host.filter(|host| is_name(host)).map(|host| without_port(host));
-    let name = own_name.as_deref().or(host).or(url.host()).unwrap_or_default();
+    let host = host.filter(|host| is_name(host)).map(without_port);
+    let name = own_name.as_deref().or(host).or_else(|| url.host()).unwrap_or_default();
     derive(section, options::ORIGIN_SERVER_NAME.spec.name, name, provenance);
     if !url.is_tls() {
         return Some(None);
@@ -197,10 +209,7 @@ fn pair(
 
 /// Circuit breaker of the origin. The outer `None` means an error.
 #[expect(clippy::option_option, reason = "an error differs from a disabled breaker")]
-pub(super) fn breaker(
-    typed: &SiteFile,
-    provenance: &mut Provenance<'_>,
-) -> Option<Option<BreakerSettings>> {
+fn breaker(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<Option<BreakerSettings>> {
     let section = &*subtable(typed, Table::SiteBreaker, typed.breaker.as_ref());
     let enabled = provenance.read(section, &options::BREAKER_ENABLED);
     let failed_percent = provenance.read(section, &options::BREAKER_ERROR_THRESHOLD);
@@ -241,7 +250,7 @@ pub(super) fn breaker(
 
 /// Response while the origin is unavailable. The outer `None` means an error.
 #[expect(clippy::option_option, reason = "an error differs from an absent table")]
-pub(super) fn fallback(
+fn fallback(
     typed: &SiteFile,
     folder: &Path,
     provenance: &mut Provenance<'_>,
@@ -258,7 +267,11 @@ pub(super) fn fallback(
         None if section.value(file_name).is_some() => return None,
         None => body?.into_bytes(),
         Some(_) if section.value(options::FALLBACK_BODY.spec.name).is_some() => {
-            provenance.refuse(section, file_name, "cannot be combined with `body`; keep one of both");
+            provenance.refuse(
+                section,
+                file_name,
+                "cannot be combined with `body`; keep one of both",
+            );
             return None;
         }
         Some(path) => {

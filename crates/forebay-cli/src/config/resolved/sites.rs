@@ -117,8 +117,6 @@ fn site(
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
-    let breaker = origin::breaker(typed, provenance);
-    let fallback = origin::fallback(typed, folder, provenance);
     let redis = redis::of_site(typed.redis.as_ref(), base, folder, provenance);
     Some(ResolvedSite {
         id: id?,
@@ -148,8 +146,6 @@ fn site(
         access: access?,
         hsts,
         forwarded: forwarded?,
-        breaker: breaker?,
-        fallback: fallback?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         redis,

@@ -16,12 +16,14 @@ use super::piece::{BrokenBody, PieceStream};
 /// allows for a busy disk.
 const PIECE_MAX: Duration = Duration::from_secs(5);
 
-/// Body in a tier, with random access. Of a body that is still being written, the written part.
+/// Body in a lower tier that can be read at any offset. If the tier is still writing the body, only
+/// the written beginning can be read.
 pub trait Parts: Send + Sync {
-    /// Number of readable bytes.
+    /// Returns the number of bytes, from the first on, that can be read now.
     fn length(&self) -> u64;
 
-    /// Reads a range, as far as it is readable. Each piece is verified before it is returned.
+    /// Reads a range in bytes, up to the end of what can be read now. Each piece is verified before
+    /// it is returned.
     fn part(self: Arc<Self>, range: Range<u64>) -> PieceStream;
 }
 

@@ -5,33 +5,34 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-/// Body in pieces. A stream that ends without an error is a complete body.
+/// Stream of the pieces of a body. The body is complete if the stream ends without an error.
 pub type PieceStream = BoxStream<'static, Result<Bytes, BrokenBody>>;
 
-/// Reason why a body cannot be read to its end. Every reader gets it.
+/// Reason why a body ends early. Every reader of the body gets it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenBody {
-    /// The source failed, or ended before its announced end.
-    #[error("the body broke off: {0}")]
+    /// The origin or the tier failed while sending the body, or ended before the announced length;
+    /// the text is the cause.
+    #[error("the body ended early: {0}")]
     Source(Arc<str>),
-    /// The task that read the body into the cache has ended.
-    #[error("the body was abandoned before its end")]
+    /// The task that read the body into the cache ended before the body did.
+    #[error("the body ended early: the task that read it from the origin was aborted")]
     Abandoned,
-    /// The reader started or stayed behind the kept part of a body: of one too large to keep, or of
-    /// one that was dropped because its readers had stopped.
-    #[error("the reader fell behind what is kept of a large body")]
+    /// The reader is too slow: the bytes that it needs next are no longer in memory. The body is
+    /// too large to be kept, or was dropped while its readers did not read.
+    #[error("the body was read too slowly: its next bytes are no longer in memory")]
     FellBehind,
 }
 
-/// Body of an origin's answer.
+/// Body of an origin's answer, as a [`Load`](crate::Load) returns it.
 pub enum Content {
-    /// All bytes at once.
+    /// Complete body in one piece.
     Whole(Bytes),
-    /// Pieces of unknown total length.
+    /// Pieces of a body of unknown length.
     Stream(PieceStream),
-    /// Pieces with their announced total length. A body too large to keep is streamed from its first
-    /// byte.
+    /// Pieces of a body, and its announced length in bytes. If that is more than can be kept, the
+    /// body is streamed to its readers and not stored in memory.
     Sized(u64, PieceStream),
 }
 

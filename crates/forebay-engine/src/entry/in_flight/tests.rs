@@ -49,7 +49,7 @@ fn a_load_does_not_overtake_one_that_waits_though_it_would_fit() {
     let mut first = load(&in_flight);
     let other = in_flight.charge(1);
     drop(held);
-    // There is room for one.
+    // There is memory for one load.
     let mut second = load(&in_flight);
     assert!(granted(&mut second).is_none());
     let room = granted(&mut first).expect("it was first");

@@ -1,4 +1,4 @@
-//! Each key is loaded once, whoever comes, waits, leaves or panics.
+//! Each key is loaded once, also if callers leave or panic.
 
 use std::panic::resume_unwind;
 
@@ -8,7 +8,9 @@ use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 
 /// Invariants 2 and 3: the re-check of the leader.
 ///
-/// 1. A: looks (miss)   2. B: looks (miss)   3. A: boards, loads, stores, leaves
+/// 1. A: looks (miss)
+/// 2. B: looks (miss)
+/// 3. A: boards, loads, stores, leaves
 /// 4. B: boards, and would load again
 #[test]
 fn a_cold_key_is_loaded_once_whoever_comes_when() {
@@ -42,10 +44,12 @@ fn a_cold_key_is_loaded_once_whoever_comes_when() {
     });
 }
 
-/// Invariant 2: who is told of a body finds all of it, also if nobody keeps it; who is told too
-/// late is told that, and leads the next.
+/// Invariant 2: each caller that gets a body reads all of it, also if it is not kept; a caller that
+/// is too late gets no body, and leads the next flight.
 ///
-/// 1. A: leads, lands   2. the body flows on   3. A, or B who waited: begins to read, behind a gap
+/// 1. A: leads, announces
+/// 2. the body is streaming
+/// 3. A, or B who waited: begins to read, behind a gap
 #[test]
 fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
     explore(&["led", "followed"], |seen| {
@@ -73,8 +77,10 @@ fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
 
 /// Invariants 3 and 7: nothing is known of the variants, and each is loaded once all the same.
 ///
-/// 1. A, B: lead and follow under the primary key   2. A: lands "de", names the family
-/// 3. B: wants "fr", looks again   4. C: wants "fr", finds the family, boards under another key
+/// 1. A, B: lead and follow under the primary key
+/// 2. A: lands "de", names the family
+/// 3. B: wants "fr", looks again
+/// 4. C: wants "fr", finds the family, boards under another key
 #[test]
 fn cold_variants_are_loaded_once_each_and_given_to_whom_they_are_for() {
     explore(&["led", "followed"], |seen| {
@@ -101,16 +107,19 @@ fn cold_variants_are_loaded_once_each_and_given_to_whom_they_are_for() {
         settle(&engine);
         assert_eq!(loads.load(Ordering::SeqCst), 2);
         for (language, number) in [("de", 1), ("fr", 2)] {
-            assert_eq!(at_hand(&engine, &origin(language, number)), Some(number));
+            assert_eq!(answer_without_load(&engine, &origin(language, number)), Some(number));
         }
     });
 }
 
 /// Invariant 4.
 ///
-/// 1. A: leads, its load departs   2. B: follows   3. A: goes away   4. the load goes on, for B
+/// 1. A: leads, its load starts
+/// 2. B: follows
+/// 3. A: is dropped
+/// 4. the load continues, for B
 ///
-/// And: A boards, and goes away before anything departs; B waits for nobody.
+/// And: A joins, and is dropped before its load starts; B waits for ever.
 #[test]
 fn a_caller_that_goes_away_loses_no_flight() {
     explore(&["went away", "led", "followed"], |seen| {
@@ -151,8 +160,10 @@ fn a_caller_that_goes_away_loses_no_flight() {
 
 /// Invariant 4.
 ///
-/// 1. A: leads   2. B: follows   3. A's load panics   4. B: waits for ever, or the key is never
-///    loaded again
+/// 1. A: leads
+/// 2. B: follows
+/// 3. A's load panics
+/// 4. B: waits for ever, or the key is never    loaded again
 #[test]
 fn a_load_that_panics_is_told_to_all_and_frees_the_seat() {
     explore(&["told", "loaded"], |seen| {

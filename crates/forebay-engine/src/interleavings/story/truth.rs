@@ -1,4 +1,4 @@
-//! Nobody is given what is no longer true, or a part of it, whatever is purged or breaks off.
+//! After a purge or a broken body, no caller gets an old or incomplete value.
 
 use std::sync::atomic::AtomicBool;
 
@@ -18,13 +18,14 @@ fn some_purge() -> (Purge, Reach) {
     (what, if thread_rng().gen_bool(0.25) { Reach::Soft } else { Reach::Hard })
 }
 
-/// What is true, and what has happened to it. Not points of the schedule, but for the truth.
+/// Value at the origin, and whether it was purged. Only the value is a point at which the scheduler
+/// may switch.
 #[derive(Default)]
 struct Database {
     truth: AtomicU64,
-    /// Whether a hard purge has returned.
+    /// `true` after a hard purge has returned.
     purged: AtomicBool,
-    /// Whether a load that read the old was answered after that.
+    /// `true` if a load that read the old value was answered after that purge.
     late: AtomicBool,
 }
 
@@ -38,7 +39,8 @@ impl Database {
         Ok(answer(number, in_pieces))
     }
 
-    /// The truth changes, and then there is a purge. What it promises to who comes later.
+    /// Changes the value, then purges the old one. Returns the lowest value that later callers may
+    /// get.
     async fn purge(&self, engine: &Arc<Engine>) -> u64 {
         pause().await;
         let (what, reach) = some_purge();
@@ -51,8 +53,10 @@ impl Database {
 
 /// Invariant 5, for purges of all kinds, and bodies whole and flowing.
 ///
-/// 1. A: departs   2. the truth changes   3. P: purges   4. A: lands, and stores the old; or lands
-///    it for C, who came after P
+/// 1. A: departs
+/// 2. the truth changes
+/// 3. P: purges
+/// 4. A: lands, and stores the old; or lands    it for C, who came after P
 ///
 /// And: A counts as what departed when it landed, and so after P.
 #[test]
@@ -92,15 +96,21 @@ fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
         let purges: Vec<_> = (0..2).map(purges).collect();
         join(purges.into_iter().chain([earlier]));
         settle(&engine);
-        assert!(at_hand(&engine, &origin).is_none_or(|number| number == 2), "the old is at hand");
+        assert!(
+            answer_without_load(&engine, &origin).is_none_or(|number| number == 2),
+            "the old is at hand"
+        );
     });
 }
 
 /// Invariant 5: what was purged is not asked about, or an origin that says it is unchanged would
 /// bring it back.
 ///
-/// 1. A: looks, finds the stale   2. P: purges   3. A: boards, or goes alone, asks about what it
-///    has found   4. the origin: it is unchanged   5. A: stores it, as if it were new
+/// 1. A: looks, finds the stale
+/// 2. P: purges
+/// 3. A: boards, or goes alone, asks about what it    has found
+/// 4. the origin: it is unchanged
+/// 5. A: stores it, as if it were new
 #[test]
 fn what_was_purged_is_not_confirmed() {
     explore(&["confirmed in time", "loaded"], |seen| {
@@ -142,14 +152,16 @@ fn what_was_purged_is_not_confirmed() {
         };
         join(earlier.into_iter().chain([purges]));
         settle(&engine);
-        assert_ne!(at_hand(&engine, &origin), Some(0), "what was purged is back");
+        assert_ne!(answer_without_load(&engine, &origin), Some(0), "what was purged is back");
     });
 }
 
 /// Invariants 2 and 6: a refresh that breaks off leaves what was stored, at any moment.
 ///
-/// 1. A: is given the stale, refreshes   2. the new head is here, and a part of its body
-/// 3. B: looks, and finds nothing, or half   4. the body breaks off, and the stale is gone
+/// 1. A: is given the stale, refreshes
+/// 2. the new head is here, and a part of its body
+/// 3. B: looks, and finds nothing, or half
+/// 4. the body breaks off, and the stale is gone
 #[test]
 fn a_refresh_that_breaks_off_leaves_what_was_stored() {
     explore(&["refreshing"], |seen| {

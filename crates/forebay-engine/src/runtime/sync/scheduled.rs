@@ -1,5 +1,5 @@
-//! The same under a scheduler that explores interleavings: whatever happens here is a point at
-//! which another task may run.
+//! Locks, atomics and tasks under a scheduler that explores interleavings: each operation is a
+//! point at which another task may run.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,7 +31,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Time does not pass under the scheduler: who waits is let down as a deadlock, and not in silence.
+/// Time does not pass under the scheduler: a wait that does not end is reported as a deadlock.
 pub(crate) async fn timeout<F: Future>(_: Duration, future: F) -> Result<F::Output, ()> {
     Ok(future.await)
 }
@@ -43,8 +43,8 @@ pub(crate) fn schedule(scenario: impl FnOnce()) {
     finish_tasks();
 }
 
-/// Waits until all tasks have ended that nobody else waits for. A schedule must not end before:
-/// what it would cut off could not even be dropped in peace.
+/// Waits until all tasks have ended for which no other task waits. A schedule must not end before:
+/// the futures of cancelled tasks could not be dropped.
 pub(crate) fn finish_tasks() {
     while TASKS.get() > 0 {
         shuttle::thread::yield_now();

@@ -12,7 +12,7 @@ use crate::origin::{Asked, Origin, passed, whole};
 use crate::world::{Question, bytes, secs, tagged, varying};
 use forebay_engine::Loaded;
 
-/// What a load takes at the origins of these tests, in milliseconds.
+/// Duration of a load at the origins of these tests, in milliseconds.
 const LOAD: u64 = 50;
 
 /// The metadata of an answer that is born now, and fresh for a minute.
@@ -122,7 +122,7 @@ async fn each_variant_is_loaded_once() {
             assert!(crowd.iter().all(|one| bytes(one.as_ref().unwrap()) == language));
         }
         assert_eq!((origin.loads(), together.server.leases()), (2, 0));
-        // And they mean the same family by it: nobody loads any more.
+        // All instances use one family of variants, so no one loads again.
         for origin in &languages {
             assert!(together.crowd(1, &QUESTION, origin).await.iter().all(Result::is_ok));
         }
@@ -295,7 +295,7 @@ async fn a_tagged_answer_is_shared_as_any_other() {
     assert_eq!(origin.loads(), 1);
 }
 
-/// Who demands what no other instance can have loaded in time loads it.
+/// A caller whose demand no other instance's load can satisfy loads for itself.
 #[tokio::test(start_paused = true)]
 async fn a_demand_of_ones_own_is_met_by_a_load_of_ones_own() {
     let together = Together::new(2).await;

@@ -1,4 +1,4 @@
-//! What an instance keeps below its memory, and finds again in its next life.
+//! Model of a disk tier, which an instance uses below memory and finds again after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 
 use super::link::Link;
 
-/// A disk. Clones are the same one, and it outlives whoever writes to it.
+/// Model of a disk. Clones share one disk, which outlives the instance that writes to it.
 #[derive(Clone, Default)]
 pub(crate) struct Disk(Arc<Mutex<Platter>>);
 
 #[derive(Default)]
 struct Platter {
     records: HashMap<Key, Record>,
-    /// In the order in which they came. What was begun before a mark does not outlive it.
+    /// Purges in their order. A write that began before a purge does not outlive it.
     marks: Vec<Purge>,
 }
 
@@ -36,7 +36,7 @@ impl Platter {
         self.marks.push(what.clone());
     }
 
-    fn commit(&mut self, (key, record): (Key, Record), begun: usize) {
+    fn commit(&mut self, key: Key, record: Record, begun: usize) {
         let is_purged = self.marks[begun..].iter().any(|what| reaches(what, &key, &record.meta));
         if !is_purged {
             self.records.insert(key, record);
@@ -51,7 +51,7 @@ fn reaches(what: &Purge, key: &Key, meta: &Meta) -> bool {
     }
 }
 
-/// A disk as one life of an instance has it: nothing is written by who is paused or dead.
+/// Disk as one process of an instance uses it: a paused or killed process writes nothing.
 pub(crate) struct OfOneLife {
     disk: Disk,
     link: Arc<Link>,
@@ -108,7 +108,7 @@ impl Tier for OfOneLife {
     }
 }
 
-/// A record on its way.
+/// Write of one record that is not committed yet.
 struct Writing {
     life: OfOneLife,
     key: Key,
@@ -125,7 +125,7 @@ impl Writer for Writing {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
             let Self { life, key, record, begun } = *self;
-            life.with(|platter| platter.commit((key, record), begun)).await
+            life.with(|platter| platter.commit(key, record, begun)).await
         }
         .boxed()
     }

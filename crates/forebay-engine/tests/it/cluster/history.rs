@@ -1,10 +1,10 @@
-//! Histories: what many callers of several instances do at random, while instances are paused,
-//! killed and begun again, links cut, everything flushed, and servers replaced by others that have
-//! not heard of the last of it; and a checker of what they were given.
+//! Histories: random operations of many callers of several instances, while instances are paused,
+//! killed and restarted, links are cut, and the server is emptied, restarted, or replaced by a
+//! replica that lacks the latest writes; and a checker of the results.
 //!
-//! All of it runs on one thread, in the runtime's own time, from one seed. A history that is not
-//! right names its seed, and notes it in `cluster-seeds.txt` beside the tests, whose seeds are run
-//! with all others from then on. `FOREBAY_CLUSTER_SEED` runs one alone and tells what happens.
+//! A history runs on one thread, in the time of the runtime, from one seed. A failing history names
+//! its seed and appends it to `cluster-seeds.txt` beside the tests, whose seeds are run with all
+//! others from then on. `FOREBAY_CLUSTER_SEED` runs one history alone and prints its events.
 
 mod life;
 
@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::disk::Disk;
 use super::link::Chance;
-use super::{Instance, Making, Passing, Together, pass};
+use super::{Instance, Making, Together, pass};
 
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
 const HISTORIES: u64 = 10_000;
@@ -46,10 +46,11 @@ const INSTANCES: usize = 4;
 struct Named {
     name: &'static str,
     tag: &'static str,
-    /// What of it goes to whom.
+    /// Callers that may share an answer for the key.
     is: Kind,
 }
 
+/// Callers that may share an answer for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Shared,
@@ -68,13 +69,13 @@ const KEYS: [Named; 5] = [
 
 const LANGUAGES: [&str; 2] = ["en", "de"];
 
-/// How long anybody waits for anything in a history: what was killed never answers.
+/// Maximum time that a caller waits in a history: a killed instance never answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// For how long after a pause an instance may not have noticed that there was one.
 const WAKING: Duration = Duration::from_millis(60);
 
-/// What goes wrong in one history.
+/// Faults that may occur in one history.
 #[derive(Clone, Copy, Debug)]
 struct Troubles {
     cuts: bool,
@@ -84,6 +85,7 @@ struct Troubles {
     evictions: bool,
     /// Servers are begun again, with or without what they had.
     restarts: bool,
+    /// Servers are replaced by replicas that lack the latest writes.
     failovers: bool,
     /// Instances have a disk, and find on it what was there when they were killed.
     disks: bool,
@@ -120,22 +122,24 @@ struct Living {
 
 impl Living {
     fn new(
-        place: (&super::Server, &Arc<Passing>),
+        together: &Together,
         number: usize,
-        (making, disk): (Making, (Disk, bool)),
+        making: Making,
+        disk: Disk,
+        is_disk_used: bool,
         paused: Duration,
     ) -> Self {
-        let (disk, is_used) = disk;
-        let instance = if is_used {
-            Instance::with_disk(place, number, making, &disk)
+        let Together { server, clock, .. } = together;
+        let instance = if is_disk_used {
+            Instance::with_disk(server, clock, number, making, &disk)
         } else {
-            Instance::new(place, number, making, &[])
+            Instance::new(server, clock, number, making, &[])
         };
         Self { instance, disk, paused }
     }
 }
 
-/// That the histories were not empty.
+/// Quantities that show that the histories were not empty.
 #[derive(Clone, Copy, Debug)]
 enum Counted {
     Reads,
@@ -150,7 +154,7 @@ enum Counted {
     Failovers,
 }
 
-/// What was counted, and how often that has to have been in a test.
+/// Quantities, and the minimum count of each in a test.
 const COUNTED: [(Counted, u64); 9] = [
     (Counted::Reads, 90_000),
     (Counted::Writes, 30_000),
@@ -205,10 +209,9 @@ impl History {
         let when_blind = if one_in(2) { WhenBlind::Strict } else { WhenBlind::Available };
         let making = Making { when_blind, seed, delay_max: chance.below(6), ..Making::default() };
         let together = Together::made(0, making).await;
-        let place = (&together.server, &together.clock);
         let living = |number| {
-            let made = (making, (Disk::default(), troubles.disks));
-            Living::new(place, number, made, Duration::ZERO)
+            let disk = Disk::default();
+            Living::new(&together, number, making, disk, troubles.disks, Duration::ZERO)
         };
         let alive: Vec<Living> = (0..INSTANCES).map(living).collect();
         pass(100).await;
@@ -229,7 +232,7 @@ impl History {
         })
     }
 
-    /// Tells what happens, where one history is run alone.
+    /// Prints an event if one history is run alone.
     fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
             println!("{:?} {}", self.now(), what());
@@ -240,11 +243,11 @@ impl History {
         self.together.clock.exact()
     }
 
-    /// What an instance may be behind by, at most.
+    /// Maximum time for which an instance may serve a value after its purge was acknowledged.
     fn bound(&self) -> Duration {
         let Troubles { cuts, pauses, kills, flushes, evictions: _, restarts, failovers, disks } =
             self.troubles;
-        // What is found on a disk may have been purged while nobody lived there.
+        // Entries on a disk may have been purged while no process was running.
         let is_behind = cuts || pauses || flushes || restarts || failovers || (kills && disks);
         match (is_behind, self.making.when_blind) {
             (false, _) => self.bus_delay(),
@@ -253,7 +256,7 @@ impl History {
         }
     }
 
-    fn check_bound(&self, which: usize, (instance, began, read): (&Instance, Duration, u64)) {
+    fn check_bound(&self, which: usize, instance: &Instance, began: Duration, read: u64) {
         let floor = self.truths[which].floor(began, self.bound());
         assert!(
             read >= floor,

@@ -21,19 +21,19 @@ use super::server::{
     Asked, CHANNEL_MAX, Instance, LEASE, Logged, Record, Server, State, Wake, Why,
 };
 
-/// How often a lease is kept up.
+/// Interval at which a lease is renewed.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// For how long it is kept up at most.
+/// Maximum time for which a lease is renewed.
 const LOAD_MAX: Duration = Duration::from_secs(30);
 
-/// How long it takes to notice that nobody answers.
+/// Time until a call over a cut link fails.
 const NO_ANSWER: Duration = Duration::from_millis(20);
 
-/// How often the log is read without anybody ringing.
+/// Interval at which the log is read if no write to it is reported.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// For how long silence is trusted.
+/// Maximum silence of the bus before it counts as disconnected.
 const TRUST: Duration = Duration::from_secs(1);
 
 /// A source of chance: xorshift.
@@ -58,30 +58,30 @@ impl Chance {
     }
 }
 
-/// A connection. It is the tier, the leases and the bus of its instance.
+/// Connection of one instance to the model. It is the tier, the leases and the bus of the instance.
 pub(crate) struct Link {
     pub(crate) instance: Instance,
     server: Server,
     chance: Chance,
-    /// How long each way takes at most, in milliseconds.
+    /// Maximum delay of each direction, in milliseconds.
     delay_max: u64,
-    /// How long both ways take together at least, in milliseconds.
+    /// Minimum duration of a call, in milliseconds.
     slowed: AtomicU64,
     refuses_leases: AtomicBool,
     cut: watch::Sender<bool>,
-    /// Nothing of the instance goes on: it is paused, or dead.
+    /// `true` while the instance is paused or killed: none of its tasks continues.
     frozen: watch::Sender<bool>,
     waiters: Mutex<Vec<Waiter>>,
     tokens: AtomicU64,
     me: OnceLock<Weak<Self>>,
     heard_purges: AtomicU64,
-    /// Where the log stood when each lease was granted.
+    /// Position of the log when each lease was granted.
     known: Mutex<HashMap<LeaseToken, u64>>,
 }
 
 type Waking = mpsc::Receiver<(Option<LeaseToken>, Woken)>;
 
-/// What the holder of this lease has told; or that somebody should ask again.
+/// Waits for a message of the holder of this lease, or for one that makes the caller ask again.
 async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
     while let Some((token, woken)) = waking.recv().await {
         if token.is_none_or(|token| token == holder) {
@@ -99,11 +99,7 @@ struct Waiter {
 }
 
 impl Link {
-    pub(crate) fn new(
-        server: &Server,
-        instance: Instance,
-        (seed, delay_max): (u64, u64),
-    ) -> Arc<Self> {
+    pub(crate) fn new(server: &Server, instance: Instance, seed: u64, delay_max: u64) -> Arc<Self> {
         let link = Arc::new(Self {
             instance,
             server: server.clone(),
@@ -125,10 +121,10 @@ impl Link {
     }
 
     fn me(&self) -> Arc<Self> {
-        self.me.get().and_then(Weak::upgrade).expect("whoever calls has it")
+        self.me.get().and_then(Weak::upgrade).expect("the caller holds it")
     }
 
-    /// From now on nobody answers, until it is mended.
+    /// Cuts the link, so that every call fails, or restores it.
     pub(crate) fn cut(&self, cut: bool) {
         self.cut.send_replace(cut);
         if cut {
@@ -140,7 +136,7 @@ impl Link {
         }
     }
 
-    /// From now on each operation takes so many milliseconds.
+    /// Sets the minimum duration of each call, in milliseconds.
     pub(crate) fn slow(&self, millis: u64) {
         self.slowed.store(millis, Ordering::SeqCst);
     }
@@ -157,7 +153,7 @@ impl Link {
         *self.frozen.borrow()
     }
 
-    /// How many purges of other instances were heard.
+    /// Returns the number of purges received from other instances.
     pub(crate) fn heard(&self) -> u64 {
         self.heard_purges.load(Ordering::SeqCst)
     }
@@ -178,8 +174,7 @@ impl Link {
         self.thawed().await;
     }
 
-    /// One operation, there and back again. What was asked of a server that is another one by the
-    /// time of its answer has no answer.
+    /// Carries out one operation on the server. It fails if the server was replaced meanwhile.
     async fn call<T>(&self, operate: impl FnOnce(&mut State) -> T) -> Result<T, TierError> {
         let life = self.server.with(|state| state.life());
         self.pass().await;
@@ -193,7 +188,7 @@ impl Link {
     async fn is_up(&self, life: u64) -> Result<(), TierError> {
         if *self.cut.borrow() {
             sleep(NO_ANSWER).await;
-            return Err(TierError::failed("nobody answers"));
+            return Err(TierError::failed("no server answers"));
         }
         if self.server.with(|state| state.life()) != life {
             return Err(TierError::failed("the connection is broken"));
@@ -201,7 +196,7 @@ impl Link {
         Ok(())
     }
 
-    /// Its connection is broken, and made again. What was on its way to it is lost.
+    /// Replaces a broken connection by a new one. Messages in transit are lost.
     pub(crate) fn reconnect(&self) {
         self.waiters.lock().clear();
         if !*self.cut.borrow() {
@@ -302,8 +297,7 @@ impl Tier for Link {
                 state.claim(&key, token);
                 state.newest()
             });
-            let written = (meta.clone(), head.clone(), Bytes::new());
-            let record = Record::new(written, known.await?);
+            let record = Record::new(meta.clone(), head.clone(), known.await?);
             let link = self.me();
             let primary = key.clone();
             let filling =
@@ -316,11 +310,12 @@ impl Tier for Link {
     fn begin_leased<'a>(
         &'a self,
         key: KeyRef<'a>,
-        (meta, head): (&'a Meta, &'a Bytes),
+        meta: &'a Meta,
+        head: &'a Bytes,
         lease: LeasedWrite<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         let known = self.known.lock().get(&lease.token).copied().unwrap_or_default();
-        let record = Record::new((meta.clone(), head.clone(), Bytes::new()), known);
+        let record = Record::new(meta.clone(), head.clone(), known);
         let filling = Filling {
             link: self.me(),
             primary: lease.primary.to_key(),
@@ -343,7 +338,7 @@ impl Tier for Link {
     }
 }
 
-/// A write under way.
+/// Write to the shared tier that is not committed yet.
 struct Filling {
     link: Arc<Link>,
     primary: Key,
@@ -363,10 +358,8 @@ impl Writer for Filling {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
             let Self { link, primary, boarded, token, is_last, key, record } = *self;
-            let filled = link.call(|state| {
-                let lease = (&primary, boarded.as_ref(), token);
-                state.fill(lease, (&key, record), is_last)
-            });
+            let filled = link
+                .call(|state| state.fill(&primary, boarded.as_ref(), token, &key, record, is_last));
             if filled.await? { Ok(()) } else { Err(TierError::Withdrawn) }
         }
         .boxed()
@@ -389,7 +382,7 @@ impl Held {
         self.boarded.lock().clone()
     }
 
-    /// Keeps it up until it is gone, is refused, or has stood for too long.
+    /// Renews the lease until it is released, refused, or at its maximum duration.
     async fn keep_up(held: Weak<Self>) {
         let end = Instant::now() + LOAD_MAX;
         while Instant::now() < end {
@@ -397,7 +390,7 @@ impl Held {
             let Some(held) = held.upgrade() else { return };
             let began = Instant::now();
             let (boarded, token) = (held.boarded(), held.token);
-            let renewed = held.link.call(|state| state.renew((&held.primary, &boarded), token));
+            let renewed = held.link.call(|state| state.renew(&held.primary, &boarded, token));
             match renewed.await {
                 Ok(true) => *held.until.lock() = began + LEASE,
                 Ok(false) if held.boarded() == boarded => {
@@ -422,8 +415,8 @@ impl Permit for Held {
     fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
         async move {
             let (from, to) = (self.boarded(), boarded.to_key());
-            let keys = (&from, &to);
-            let narrow = |state: &mut State| state.narrow(&self.primary, keys, (self.token, vary));
+            let narrow =
+                |state: &mut State| state.narrow(&self.primary, &from, &to, self.token, vary);
             let narrowed = self.link.call(narrow).await.unwrap_or(false);
             *self.boarded.lock() = to.clone();
             narrowed
@@ -436,7 +429,7 @@ impl Permit for Held {
             self.gave_back.store(true, Ordering::SeqCst);
             let boarded = self.boarded();
             let release =
-                |state: &mut State| state.release((&self.primary, &boarded), self.token, &outcome);
+                |state: &mut State| state.release(&self.primary, &boarded, self.token, &outcome);
             // What cannot be given back expires.
             let _ = self.link.call(release).await;
         }
@@ -453,7 +446,7 @@ impl Drop for Held {
         let token = self.token;
         tokio::spawn(async move {
             let release =
-                |state: &mut State| state.release((&primary, &boarded), token, &Release::Abandoned);
+                |state: &mut State| state.release(&primary, &boarded, token, &Release::Abandoned);
             let _ = link.call(release).await;
         });
     }
@@ -471,8 +464,9 @@ impl Leases for Link {
             // It waits before it asks, or it could miss what it waits for.
             let waking = self.wait(claim);
             let began = Instant::now();
-            let who = (token, self.instance);
-            let asked = self.call(|state| state.ask((primary, boarded, entry), claim.seen, who));
+            let (seen, instance) = (claim.seen, self.instance);
+            let asked =
+                self.call(|state| state.ask(primary, boarded, entry, seen, token, instance));
             let (remaining, holder) = match asked.await? {
                 Asked::Filled(record, standing) => {
                     return Ok(Lease::Filled(Box::new(stored(*record, standing))));
@@ -526,10 +520,10 @@ impl Bus for Link {
     }
 }
 
-/// What the reader of the log knows.
+/// State of the reader of the log.
 struct Reader {
     last: Option<u64>,
-    /// Which server it was.
+    /// Number of the server that was read.
     life: u64,
     heard_at: Instant,
     hears: bool,
@@ -557,7 +551,7 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
                 // It shows where a process goes on from an earlier one.
                 let is_other = log.take().is_some_and(|left| left != number);
                 let missing = missing || reader.life != life || is_other;
-                follow(&link, (&mut reader, &listener), (behind, missing));
+                follow(&link, &reader, &listener, behind, missing);
                 let is_news = !reader.hears || reader.last != Some(newest) || reader.life != life;
                 (reader.last, reader.life) = (Some(newest), life);
                 reader.heard_at = Instant::now();
@@ -572,12 +566,12 @@ async fn listen(link: Weak<Link>, listener: Arc<dyn Listener>) {
             Err(_) => lose_if_silent(&mut reader, &listener),
         }
         drop(link);
-        // If nothing is written for a while, that nobody answers has to be noticed all the same.
+        // Without writes, a server that does not answer has to be noticed as well.
         let _ = timeout(BEAT, bell.changed()).await;
     }
 }
 
-/// Where the log stood, of which server, and which log it was.
+/// Encodes a position of the log, the number of the server, and the number of the log.
 fn bookmark_at(left: [u64; 3]) -> Bookmark {
     Bookmark::new(left.map(u64::to_le_bytes).concat().into()).expect("short enough")
 }
@@ -597,8 +591,10 @@ fn lose_if_silent(reader: &mut Reader, listener: &Arc<dyn Listener>) {
 
 fn follow(
     link: &Link,
-    (reader, listener): (&mut Reader, &Arc<dyn Listener>),
-    (behind, missing): (Vec<Logged>, bool),
+    reader: &Reader,
+    listener: &Arc<dyn Listener>,
+    behind: Vec<Logged>,
+    missing: bool,
 ) {
     if missing || reader.last.is_none() {
         listener.hear(Notice::Gap);

@@ -1,7 +1,7 @@
-//! The one look of a leader into what is shared: what stands there, or the lease. All that one
-//! flight asks of tiers has one time together.
+//! Lookup of a leader in the shared tier: the entry, or the lease. All steps of one flight in lower
+//! tiers share one time limit.
 //!
-//! A tier may take 50 ms to be read, as usual; a load takes 50 ms.
+//! A read may take 50 ms, the default; a load takes 50 ms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::world::{MEMORY, Question, bytes, secs, varying};
 const LOAD: u64 = 50;
 const READ: u64 = 50;
 
-/// What was asked of the server meanwhile: opens, and questions for leases.
+/// Returns the number of opens and of lease requests at the server since `before`.
 fn asked(together: &Together, before: Counts) -> (usize, usize) {
     let counts = together.server.counts();
     (counts.opens - before.opens, counts.asks - before.asks)
 }
 
-/// How long one caller waits, and the value that it has then.
+/// Returns the time that one caller waits, in milliseconds, and the number that it gets.
 async fn timed(instance: &Instance, question: impl Into<Question>, origin: &Origin) -> (u64, u64) {
     let began = Instant::now();
     let obtained = instance.obtain(question, origin).await.expect("an answer");
@@ -45,7 +45,7 @@ fn stale_at_once(clock: &Passing) -> Meta {
 }
 
 /// An origin that is not to be asked.
-fn nobody() -> Origin {
+fn unused_origin() -> Origin {
     Origin::new(|_| async { Err(LoadError::origin("it was asked")) })
 }
 
@@ -95,8 +95,8 @@ async fn a_hit_is_one_exchange_too_and_takes_no_lease() {
     assert_eq!((together.server.leases(), second.seen.leases.lock().len()), (0, 0));
 }
 
-/// Asking for a lease costs more than reading. Where reading mostly brings something, it comes
-/// first; but not where two exchanges take too long.
+/// A lease request costs more than a read. Where most reads find an entry, the read comes first,
+/// unless two exchanges take too long.
 #[tokio::test(start_paused = true)]
 async fn what_mostly_has_what_is_wanted_is_read_first_while_it_is_near() {
     let mut together = Together::new(1).await;
@@ -110,7 +110,7 @@ async fn what_mostly_has_what_is_wanted_is_read_first_while_it_is_near() {
     let before = together.server.counts();
     for name in &names {
         assert_eq!(
-            second.obtain(name.as_str(), &nobody()).await.unwrap().source,
+            second.obtain(name.as_str(), &unused_origin()).await.unwrap().source,
             Source::Tier("shared")
         );
     }
@@ -174,7 +174,8 @@ async fn a_variant_is_looked_for_behind_its_family_in_the_same_time() {
     }
 }
 
-/// What another instance took to load was not the tier's time: what it brought is still read.
+/// The time that another instance takes to load does not count as time of the tier: its answer can
+/// still be read.
 #[tokio::test(start_paused = true)]
 async fn after_another_instance_has_loaded_there_is_time_to_read() {
     for slowed in [0, 20, 40] {
@@ -186,7 +187,7 @@ async fn after_another_instance_has_loaded_there_is_time_to_read() {
             let leading = tokio::spawn(leader.obtain(name.as_str(), &origin));
             pass(10).await;
             other.link.slow(slowed);
-            assert_eq!(timed(other, name.as_str(), &nobody()).await.1, round + 1);
+            assert_eq!(timed(other, name.as_str(), &unused_origin()).await.1, round + 1);
             other.link.slow(0);
             leading.await.unwrap().unwrap();
         }
@@ -195,7 +196,7 @@ async fn after_another_instance_has_loaded_there_is_time_to_read() {
     }
 }
 
-/// Where no lease is given, what stands there can be read; and what is missing is loaded here.
+/// If leases are refused, the tier is still read; a missing entry is loaded without a lease.
 #[tokio::test(start_paused = true)]
 async fn what_gives_no_leases_is_still_read_and_is_not_left_alone() {
     let mut together = Together::new(1).await;
@@ -210,7 +211,10 @@ async fn what_gives_no_leases_is_still_read_and_is_not_left_alone() {
     }
     assert_eq!(second.seen.came(LeaseEvent::Failed), 20);
     assert_eq!(*second.seen.tier_failures.lock(), 0);
-    assert_eq!(second.obtain("there", &nobody()).await.unwrap().source, Source::Tier("shared"));
+    assert_eq!(
+        second.obtain("there", &unused_origin()).await.unwrap().source,
+        Source::Tier("shared")
+    );
     assert_eq!(together.server.records(), 1, "nothing is written without a lease");
 }
 
@@ -229,13 +233,13 @@ async fn whoever_is_strict_is_told_of_a_tier_that_fails_and_not_of_leases() {
     assert_eq!(began.elapsed(), Duration::from_millis(READ));
 }
 
-/// A tier further down may have what the shared one has not: then the lease goes back at once.
+/// A tier below the shared one may have the entry: then the lease is released at once.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_needed_goes_back() {
     let together = Together::new(1).await;
     let shelf = Shelf::new("shelf", together.clock.clone());
     let below = |number: usize| {
-        let link = Link::new(&together.server, number, (1, 0));
+        let link = Link::new(&together.server, number, 1, 0);
         let seen = Arc::new(Seen::default());
         let tiers: Vec<Arc<dyn Tier>> = vec![link.clone(), Arc::new(shelf.clone())];
         let cluster = Cluster::new(link.clone(), link.clone());
@@ -257,13 +261,13 @@ async fn a_lease_that_is_not_needed_goes_back() {
     together.server.flush();
     let second = below(8);
     pass(100).await;
-    assert_eq!(second.obtain("a", &nobody()).await.unwrap().source, Source::Tier("shelf"));
+    assert_eq!(second.obtain("a", &unused_origin()).await.unwrap().source, Source::Tier("shelf"));
     pass(100).await;
     assert_eq!(together.server.leases(), 0);
     assert_eq!(second.seen.leases.lock().len(), 0, "it was of no account");
 }
 
-/// What ends a flight between its lease and its load gives the lease back, too.
+/// A flight that ends between its lease and its load also releases the lease.
 #[tokio::test(start_paused = true)]
 async fn a_lease_goes_back_if_the_key_is_purged_before_the_load_departs() {
     let together = Together::new(2).await;
@@ -300,8 +304,8 @@ async fn who_waits_for_no_other_instance_still_looks_once() {
     assert_eq!(asked(&together, before), (0, 1));
 }
 
-/// Two who ask alone while nobody answers: the first to come asks the origin last, when the answer
-/// of the other is stored already. Whoever comes then is not given the older one again.
+/// Two callers load alone while the tier does not answer. The first one asks the origin last, when
+/// the answer of the other is stored already. Later callers must not get the older answer.
 #[tokio::test(start_paused = true)]
 async fn who_asks_the_origin_last_is_stored_last_whoever_came_first() {
     let together = Together::new(1).await;
@@ -319,8 +323,8 @@ async fn who_asks_the_origin_last_is_stored_last_whoever_came_first() {
     instance.link.slow(0);
     let (took, version) = timed(instance, Question::from("a").alone(), &origin).await;
     assert_eq!(version, 1);
-    let before = timed(instance, "a", &nobody()).await;
+    let before = timed(instance, "a", &unused_origin()).await;
     assert_eq!((before, first.is_finished()), ((0, 1), false), "{took}");
     assert_eq!(first.await.unwrap(), (READ, 2));
-    assert_eq!(timed(instance, "a", &nobody()).await, (0, 2));
+    assert_eq!(timed(instance, "a", &unused_origin()).await, (0, 2));
 }

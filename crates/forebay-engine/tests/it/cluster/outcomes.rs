@@ -1,4 +1,4 @@
-//! However a flight ends, its lease is given back, and who waits elsewhere goes on at once.
+//! Every end of a flight releases its lease, and waiting instances continue at once.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! An instance with a tier of its own that begins anew: what was purged while it was away is gone,
-//! and what was not is warm; or, where nobody can tell, is looked at within the bound.
+//! A restarted instance with a tier of its own: purged entries are gone, the others are used; if
+//! that cannot be decided, they are revalidated within the bound.
 
 use std::sync::Arc;
 
@@ -12,20 +12,21 @@ use crate::origin::Origin;
 use crate::shelf::Shelf;
 use crate::world::{SITE, bytes, key, tagged};
 
-/// More purges than the log keeps.
+/// Number of purges that the log cannot keep.
 const TOO_MANY: usize = 100;
 
-/// How long what is suspect is served, in milliseconds.
+/// Time for which unverified entries are served, in milliseconds.
 const PATIENCE: u64 = 30_000;
 
-/// How long a bookmark takes to be kept at most.
+/// Maximum time until a bookmark is stored, in milliseconds.
 const KEPT: u64 = 600;
 
-/// One that stays, and the lives of another one that keeps a shelf.
+/// An instance that keeps running, and consecutive processes of another one that has a tier of its
+/// own.
 struct Lives {
     together: Together,
     shelf: Shelf,
-    /// Every answer is one higher; by tag.
+    /// Origin of red entries, whose answers are 1, 2, 3, ….
     red: Origin,
     blue: Origin,
 }
@@ -46,13 +47,13 @@ impl Lives {
         self.together.instances[0].clone()
     }
 
-    /// Its next life, with what the one before has written down.
+    /// Starts the next process, with what the previous one has stored.
     fn begin(&mut self) -> Instance {
         self.shelf = self.shelf.reborn();
         self.together.join(&[Arc::new(self.shelf.clone()) as Arc<dyn Tier>])
     }
 
-    /// A life that has stored `a`, which is red, and `b`, which is blue, and was killed then.
+    /// Runs a process that stores `a` (red) and `b` (blue), and kills it.
     async fn filled(&mut self) {
         let life = self.begin();
         pass(300).await;
@@ -80,7 +81,7 @@ impl Lives {
         }
     }
 
-    /// What is shared is without it, too.
+    /// Empties the shared server.
     async fn forget(&self) {
         self.together.server.flush();
         pass(300).await;
@@ -91,7 +92,7 @@ fn long(clock: &Passing) -> forebay_core::Meta {
     forebay_core::Meta::new(clock.now(), forebay_core::Lifetime::fresh(crate::world::secs(600)))
 }
 
-/// It never goes on.
+/// Stops the instance for ever.
 fn kill(instance: &Instance) {
     instance.link.freeze(true);
     instance.link.cut(true);
@@ -102,7 +103,7 @@ async fn body(instance: &Instance, name: &str, origin: &Origin) -> String {
     String::from_utf8(bytes(&obtained).to_vec()).expect("a number")
 }
 
-/// Each purge that reaches `a`, and whether it reaches `b`.
+/// Purges that affect `a`, each with `true` if it affects `b`, too.
 fn purges() -> [(Purge, bool); 5] {
     [
         (Purge::Key(key("a")), false),
@@ -122,7 +123,7 @@ async fn what_was_purged_meanwhile_is_gone_and_the_rest_is_warm() {
                 lives.filled().await;
                 lives.one().purge(what.clone(), reach).await;
                 let life = lives.begin();
-                // At once: nobody has told it anything yet.
+                // At once, before it has received any purge.
                 let case = format!("{when_blind:?} {what:?} {reach:?}");
                 let b = if reaches_both { "2" } else { "1" };
                 assert_eq!(
@@ -144,7 +145,7 @@ async fn what_was_purged_meanwhile_is_gone_and_the_rest_is_warm() {
     }
 }
 
-/// Long afterwards, too: nothing was missed.
+/// Entries stay valid also later: no purge was missed.
 #[tokio::test(start_paused = true)]
 async fn what_was_not_purged_meanwhile_is_trusted() {
     let mut lives = Lives::new(WhenBlind::Available).await;
@@ -203,7 +204,7 @@ async fn strict_serves_nothing_that_nobody_can_vouch_for() {
     }
 }
 
-/// A gap is not forgotten with the process that has heard of it.
+/// A gap in the bus also applies to the next process.
 #[tokio::test(start_paused = true)]
 async fn what_one_life_could_not_look_at_is_suspect_in_the_next() {
     let mut lives = Lives::new(WhenBlind::Available).await;
@@ -223,7 +224,8 @@ async fn what_one_life_could_not_look_at_is_suspect_in_the_next() {
     assert_eq!(body(&life, "c", &lives.blue).await, "2");
 }
 
-/// What was heard and could not be written down has to be heard again, or be suspect.
+/// A received purge that the tier could not record is received again by the next process, or its
+/// entries are unverified.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_written_down_is_not_taken_for_done() {
     for what in [Purge::Key(key("a")), Purge::Tag("red".into())] {
@@ -243,7 +245,7 @@ async fn what_could_not_be_written_down_is_not_taken_for_done() {
     }
 }
 
-/// An instance that shares nothing keeps no bookmark, and waits for nobody.
+/// An instance that shares no tier stores no bookmark, and waits for no bus.
 #[tokio::test(start_paused = true)]
 async fn alone_nothing_is_suspect() {
     let mut lives = Lives::new(WhenBlind::Strict).await;

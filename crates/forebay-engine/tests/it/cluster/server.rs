@@ -1,7 +1,8 @@
-//! What instances share, as a model in memory: records, leases, who waits, generations of what
-//! was purged, and the chained log that all read.
+//! Model of the server that instances share: records, leases, waiting instances, purge generations,
+//! and the log that all instances read.
 //!
-//! Each operation is one step, as a script is. Time is the runtime's, so a test lets it pass.
+//! Each operation is one step, like a script in Redis. Time is that of the runtime, so a test can
+//! advance it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
@@ -15,19 +16,20 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// How long a lease stands unless it is kept up.
+/// Duration of a lease that is not renewed.
 pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
 
-/// How many entries the log keeps.
+/// Number of entries that the log keeps.
 const LOG_MAX: usize = 64;
 
-/// How many messages wait for one instance. Of more, none are kept, as on a channel that is full.
+/// Maximum number of messages that wait for one instance. Further ones are dropped, as on a full
+/// channel.
 pub(crate) const CHANNEL_MAX: usize = 4_096;
 
-/// Who one of the instances is.
+/// Number of an instance.
 pub(crate) type Instance = usize;
 
-/// An entry as it is stored.
+/// Entry as the server stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) meta: Meta,
@@ -41,19 +43,20 @@ pub(crate) struct Record {
     softened: bool,
 }
 
-/// What waits for one instance, told over its channel.
+/// Message to an instance that waits for a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Wake {
     pub(crate) primary: Key,
-    /// Whose lease it is about; all of the key, if nothing. A value may be taken from the lease
-    /// alone that was waited for: what an earlier one has filled may have been purged since.
+    /// Key and token of the lease that the message is about; `None` for all leases of the key. A
+    /// value is only taken from the lease that was waited for: a purge may have affected one that
+    /// an earlier lease filled.
     pub(crate) of: Option<(Key, LeaseToken)>,
     pub(crate) why: Why,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
-    /// With what purges had made of it by then.
+    /// The tier is filled: key and record, and the effect of purges on it.
     Filled(Key, Box<Record>, PurgeState),
     Released(Release),
     Again,
@@ -69,12 +72,12 @@ pub(crate) struct Logged {
     pub(crate) reach: Reach,
 }
 
-/// What came of asking for a lease.
+/// Result of a lease request.
 pub(crate) enum Asked {
     Filled(Box<Record>, PurgeState),
-    /// With where the log stands.
+    /// The lease is granted; with the position of the log.
     Granted(u64),
-    /// With what names the lease.
+    /// Another instance holds the lease; with its remaining time and its token.
     Elsewhere(Duration, LeaseToken),
 }
 
@@ -84,16 +87,16 @@ struct Field {
     until: Instant,
 }
 
-/// When something was last purged, by place in the log.
+/// Log positions of the last purges of a tag, a site or everything.
 #[derive(Clone, Copy, Default)]
 struct Generation {
     hard: u64,
     soft: u64,
-    /// Tells it from one that has stood in its place before.
+    /// Number that distinguishes the generation from one that was evicted.
     made: u64,
 }
 
-/// What is stored, and replicated.
+/// Data of the server that replicas receive.
 #[derive(Clone, Default)]
 pub(crate) struct Stored {
     records: HashMap<Key, Record>,
@@ -106,19 +109,19 @@ pub(crate) struct Stored {
     newest: u64,
 }
 
-/// All of it. Clones are the same server.
+/// Model of the shared server. Clones share one server.
 #[derive(Clone, Default)]
 pub(crate) struct Server(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(crate) struct State {
     stored: Stored,
-    /// Ids go by the time: whatever becomes of the log, later ones are larger.
+    /// Last id. Ids follow the time: they grow even if the log is lost.
     ids: u64,
-    /// Which server it is: connections to an earlier one are broken, and its replication has
-    /// another name.
+    /// Number of the server. Connections to an earlier one are broken, and its replication id
+    /// differs.
     life: u64,
-    /// Which log it is: as its first entry would tell.
+    /// Number of the log, as its first entry would show.
     log_number: u64,
     bell: watch::Sender<u64>,
     stamps: u64,
@@ -126,7 +129,7 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
 }
 
-/// What was asked of it.
+/// Numbers of requests to the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) opens: usize,
@@ -141,7 +144,7 @@ impl Server {
         operate(&mut self.0.lock())
     }
 
-    /// Changes whenever something is written into the log.
+    /// Returns a channel that changes with every entry of the log.
     pub(crate) fn bell(&self) -> watch::Receiver<u64> {
         self.with(|state| state.bell.subscribe())
     }
@@ -150,17 +153,17 @@ impl Server {
         self.with(|state| state.counts)
     }
 
-    /// Everything is gone, and the log is another one.
+    /// Removes all data, and starts another log.
     pub(crate) fn flush(&self) {
         self.with(|state| state.take(Stored::default()));
     }
 
-    /// What a replica has that has received all there is; and the last id by then.
+    /// Returns the data of a replica that has received everything, and the last id.
     pub(crate) fn replica(&self) -> (Stored, u64) {
         self.with(|state| (state.stored.clone(), state.ids))
     }
 
-    /// Another server takes its place, with what that one has.
+    /// Replaces the server by another one with this data.
     pub(crate) fn fail_over(&self, to: Stored) {
         self.with(|state| {
             state.take(to);
@@ -169,12 +172,12 @@ impl Server {
         });
     }
 
-    /// Drops leases, as a server does that is short of memory.
+    /// Removes all leases, as a server that lacks memory does.
     pub(crate) fn evict_leases(&self) {
         self.with(|state| state.leases.clear());
     }
 
-    /// The same with what is known of tags.
+    /// Removes the generations of all tags, as a server that lacks memory does.
     pub(crate) fn evict_tags(&self) {
         self.with(|state| state.generations.retain(|name, _| !name.starts_with("t:")));
     }
@@ -289,9 +292,12 @@ impl State {
 
     pub(crate) fn ask(
         &mut self,
-        (primary, boarded, entry): (&Key, &Key, &Key),
+        primary: &Key,
+        boarded: &Key,
+        entry: &Key,
         seen: Option<u64>,
-        (token, instance): (LeaseToken, Instance),
+        token: LeaseToken,
+        instance: Instance,
     ) -> Asked {
         self.counts.asks += 1;
         if let Some((record, standing)) = self.vetted(entry.borrowed())
@@ -311,8 +317,8 @@ impl State {
         Asked::Granted(*newest)
     }
 
-    /// Keeps a lease up. `false` if it is not live.
-    pub(crate) fn renew(&mut self, (primary, boarded): (&Key, &Key), token: LeaseToken) -> bool {
+    /// Renews a lease. Returns `false` if it is not valid.
+    pub(crate) fn renew(&mut self, primary: &Key, boarded: &Key, token: LeaseToken) -> bool {
         let field = self.live(primary, boarded, token);
         field.map(|field| field.until = Instant::now() + LEASE).is_some()
     }
@@ -329,24 +335,27 @@ impl State {
         }
     }
 
-    /// Takes a lease for a write whose load asked for none; who has one keeps it.
+    /// Takes a lease for a write whose load requested none. A held lease is not affected.
     pub(crate) fn claim(&mut self, primary: &Key, token: LeaseToken) {
         let until = Instant::now() + LEASE;
         let field = Key::clone(&claim_field(primary));
         self.leases.entry(primary.clone()).or_default().insert(field, Field { token, until });
     }
 
-    /// Stores a record, if the lease stands and no purge has come since its load departed.
+    /// Stores a record if the lease is valid and no purge came since its load started.
     pub(crate) fn fill(
         &mut self,
-        (primary, boarded, token): (&Key, Option<&Key>, LeaseToken),
-        (key, record): (&Key, Record),
+        primary: &Key,
+        boarded: Option<&Key>,
+        token: LeaseToken,
+        key: &Key,
+        record: Record,
         is_last: bool,
     ) -> bool {
         let claimed = claim_field(primary);
         let boarded = boarded.unwrap_or(&claimed);
         for tag in record.meta.tags().iter() {
-            // It is as old as the log, so that who comes first does not outdo a purge.
+            // It is as old as the log, so that it does not hide an earlier purge.
             self.make(format!("t:{tag}"));
         }
         let stands = self.live(primary, boarded, token).is_some();
@@ -371,10 +380,11 @@ impl State {
         true
     }
 
-    /// Gives a lease back. `false` if it was not live.
+    /// Releases a lease. Returns `false` if it was not valid.
     pub(crate) fn release(
         &mut self,
-        (primary, boarded): (&Key, &Key),
+        primary: &Key,
+        boarded: &Key,
         token: LeaseToken,
         outcome: &Release,
     ) -> bool {
@@ -389,8 +399,10 @@ impl State {
     pub(crate) fn narrow(
         &mut self,
         primary: &Key,
-        (from, to): (&Key, &Key),
-        (token, vary): (LeaseToken, &Vary),
+        from: &Key,
+        to: &Key,
+        token: LeaseToken,
+        vary: &Vary,
     ) -> bool {
         let Some(field) = self.live(primary, from, token).copied() else { return false };
         let now = Instant::now();
@@ -409,14 +421,14 @@ impl State {
         for instance in waiting {
             if let Some(channel) = self.channels.get(&instance) {
                 let of = of.map(|(boarded, token)| (boarded.clone(), token));
-                // Whoever does not listen any more is told nothing.
+                // An instance that no longer listens gets no message.
                 let _ = channel.try_send(Wake { primary: primary.clone(), of, why: why.clone() });
             }
         }
     }
 
-    /// Removes what is shared, withdraws leases, and writes into the log. Its id, and whether
-    /// anything was there.
+    /// Purges shared entries, withdraws leases, and appends to the log. Returns the id, and `true`
+    /// if an entry was found.
     pub(crate) fn publish(&mut self, what: &Purge, reach: Reach, by: Instance) -> (u64, bool) {
         self.counts.publishes += 1;
         let before = self.newest;
@@ -466,7 +478,7 @@ impl State {
         found
     }
 
-    /// What stands in the log behind this place; and whether any of it is missing.
+    /// Returns the entries of the log after a position, and `true` if any of them is missing.
     pub(crate) fn read_log(&self, from: u64) -> (Vec<Logged>, bool) {
         let behind: Vec<_> = self.log.iter().filter(|logged| logged.id > from).cloned().collect();
         let mut last = from;
@@ -489,12 +501,13 @@ impl Generation {
 }
 
 impl Record {
-    pub(crate) fn new((meta, head, body): (Meta, Bytes, Bytes), known: u64) -> Self {
-        Self { meta, head, body, known, stamp: 0, made: Vec::new(), softened: false }
+    /// Record with an empty body, to which a writer appends.
+    pub(crate) fn new(meta: Meta, head: Bytes, known: u64) -> Self {
+        Self { meta, head, body: Bytes::new(), known, stamp: 0, made: Vec::new(), softened: false }
     }
 }
 
-/// The field of writes whose loads asked for no lease.
+/// Returns the lease field for writes whose loads requested no lease.
 fn claim_field(primary: &Key) -> Key {
     forebay_core::key::question(primary.borrowed(), b"claim").borrowed().to_key()
 }

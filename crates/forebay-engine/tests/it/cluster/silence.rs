@@ -1,5 +1,5 @@
-//! What one instance purges, and what the others know of it: at once where they hear, and within
-//! the stated bound where they do not.
+//! Purges of one instance, and their effect on others: at once while the bus is connected, within
+//! the stated bound otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::origin::{Origin, whole};
 use crate::shelf::Shelf;
 use crate::world::{SITE, bytes, key, tagged};
 
-/// Every purge that reaches the key `a` of these tests, which is tagged red.
+/// Purges that affect the key `a` of these tests, which is tagged red.
 fn purges() -> [Purge; 5] {
     [
         Purge::Key(key("a")),
@@ -26,7 +26,7 @@ fn purges() -> [Purge; 5] {
     ]
 }
 
-/// Every answer is one higher.
+/// Origin whose answers are 1, 2, 3, ….
 fn red(clock: &Arc<Passing>) -> Origin {
     numbering(clock, |clock| tagged(minute(clock), "red"))
 }
@@ -101,7 +101,7 @@ async fn a_tier_of_ones_own_is_purged_of_what_others_purge() {
     }
 }
 
-/// What was missed is made up for by one look at each entry, when it is wanted.
+/// After missed messages, each entry is compared with the shared tier once, when it is requested.
 #[tokio::test(start_paused = true)]
 async fn after_a_gap_what_is_still_shared_is_looked_at_once_and_not_loaded() {
     for (when_blind, due) in [(WhenBlind::Strict, 0), (WhenBlind::Available, 30_000)] {
@@ -135,7 +135,7 @@ async fn after_a_gap_what_is_still_shared_is_looked_at_once_and_not_loaded() {
     }
 }
 
-/// What the origin says, as one number that grows, and when each of them became the newest.
+/// Version at the origin: a number that grows.
 #[derive(Default)]
 struct Versions(AtomicU64);
 
@@ -252,7 +252,7 @@ async fn purges_that_cannot_be_told_are_bounded_and_become_one_of_everything() {
     assert_eq!(body(other, &origin).await, "2");
 }
 
-/// What a process has left behind may have been purged while it was not there.
+/// Entries of an earlier process may have been purged while no process was running.
 #[tokio::test(start_paused = true)]
 async fn what_earlier_lives_have_left_is_not_believed_without_a_look() {
     let mut together =

@@ -126,7 +126,7 @@ impl FramingError {
 
 impl fmt::Display for FramingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid HTTP/1 message from the client: {}", self.label())
+        write!(f, "the client's message violates the framing rule or limit `{}`", self.label())
     }
 }
 

@@ -1,8 +1,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::samples::{self, PLAIN};
 use super::*;
+use crate::request_guard::samples::{self, PLAIN};
 
 /// Result of scanning a whole stream: the offset and reason of the rejection, or the number of
 /// heads and the final phase.

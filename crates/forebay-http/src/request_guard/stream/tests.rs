@@ -21,10 +21,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::super::http1_builder;
-use super::super::samples::PLAIN;
 use super::*;
 use crate::failure::Failure;
+use crate::request_guard::http1_builder;
+use crate::request_guard::samples::PLAIN;
 
 /// Service below test: records the requests, and responds as configured.
 #[derive(Default)]

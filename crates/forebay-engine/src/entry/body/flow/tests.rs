@@ -7,9 +7,8 @@ use bytes::Bytes;
 use super::state::{PIECE_OVERHEAD, WINDOW_MIN};
 use super::writer::{AHEAD, GROWTH};
 use super::*;
-use crate::entry::body::Body;
-use crate::entry::body::BrokenBody;
 use crate::entry::body::segments::SEGMENT;
+use crate::entry::body::{Body, BrokenBody};
 use crate::entry::in_flight::Want;
 use crate::runtime::clock::SystemClock;
 

@@ -1,4 +1,4 @@
-//! What happens in a history: reads, writes, and what goes wrong.
+//! Events of a history: reads, writes and faults.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::world::{Question, SITE, bytes, key, tagged, varying};
 const LAG_MAX: u64 = 300;
 
 impl History {
-    /// One that lives, by chance.
+    /// Returns a random instance that is alive.
     fn living(&self) -> Living {
         let alive = self.alive.lock();
         alive[self.chance.one_of(alive.len())].clone()
@@ -77,7 +77,7 @@ impl History {
         self.counts.add(Counted::Reads, 1);
         self.counts.add(Counted::Passes, u64::from(source == Source::Passed));
         if !is_waking {
-            self.check_bound(which, (&instance, began, version));
+            self.check_bound(which, &instance, began, version);
         }
         let binds = source != Source::Passed && !self.is_put_since(&instance, which, began);
         let read = Read { began, ended: self.now(), version, binds, via: "" };
@@ -91,7 +91,8 @@ impl History {
         its.is_none_or(|its| at < its.paused + WAKING)
     }
 
-    /// Whether something was put there meanwhile, so that what was loaded is not kept.
+    /// Returns `true` if a value was put on this instance after `began`, so that a loaded one is
+    /// not stored.
     fn is_put_since(&self, instance: &Instance, which: usize, began: Duration) -> bool {
         let puts = self.puts.lock();
         let latest = puts.get(&(instance.link.instance, which));
@@ -136,7 +137,7 @@ impl History {
         let sets = is_simple && self.chance.below(3) == 0;
         self.counts.add(Counted::Writes, 1);
         let id = if sets {
-            self.set(&instance, (which, versions[0].1)).await
+            self.set(&instance, which, versions[0].1).await
         } else {
             self.purge(&instance, what).await
         };
@@ -155,7 +156,7 @@ impl History {
         }
     }
 
-    /// Its place in the log, if everybody was told.
+    /// Purges, and returns the position of the purge in the log if it was published.
     async fn purge(&self, instance: &Instance, what: Purge) -> Option<u64> {
         let reach = if self.chance.below(3) == 0 { Reach::Soft } else { Reach::Hard };
         let purged = timeout(PATIENCE, instance.purge(what, reach)).await.ok()?;
@@ -166,9 +167,9 @@ impl History {
         }
     }
 
-    /// The same for a value that is put. It is kept if the others know of it, and it may not be
-    /// kept although they do.
-    async fn set(&self, instance: &Instance, (which, version): (usize, u64)) -> Option<u64> {
+    /// Puts a value, and returns a log position at or after it if it was published. A published
+    /// value may be refused by the tier.
+    async fn set(&self, instance: &Instance, which: usize, version: u64) -> Option<u64> {
         let Named { name, tag, .. } = KEYS[which];
         let meta = tagged(minute(&self.together.clock), tag);
         let body = Bytes::from(version.to_string());
@@ -217,18 +218,18 @@ impl History {
         }
     }
 
-    /// It never goes on, and another one begins in its place, with its disk.
+    /// Stops the instance for ever, and starts another one in its place, with its disk.
     fn kill(&self, instance: &Instance) {
         self.counts.add(Counted::Lives, 1);
         instance.link.freeze(true);
         let mut alive = self.alive.lock();
         let number = INSTANCES + self.chance.one_of(1 << 31);
         self.trace(|| format!("{} is killed, and {number} begins", instance.link.instance));
-        let place = (&self.together.server, &self.together.clock);
         let is_it = |its: &&mut Living| Arc::ptr_eq(&its.instance.link, &instance.link);
         for dead in alive.iter_mut().filter(is_it) {
-            let made = (self.making, (dead.disk.clone(), self.troubles.disks));
-            *dead = Living::new(place, number, made, self.now());
+            let (disk, is_disk_used) = (dead.disk.clone(), self.troubles.disks);
+            let now = self.now();
+            *dead = Living::new(&self.together, number, self.making, disk, is_disk_used, now);
         }
     }
 
@@ -256,7 +257,7 @@ impl History {
         self.alive.lock().iter().for_each(|its| its.instance.link.reconnect());
     }
 
-    /// The server is gone, and one takes its place that has not received the last of it.
+    /// Replaces the server by a replica that has not received the latest writes.
     async fn fail_over(&self) {
         let (stored, end) = self.together.server.replica();
         pass(self.chance.below(LAG_MAX)).await;

@@ -1,0 +1,328 @@
+//! Shared Redis tiers: connecting, health and metrics. One tier serves all sites, except for sites
+//! with their own `[site.redis]`, which have one each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use forebay_core::{Condition, Key, KeyRef, Meta, Purge};
+use forebay_engine::bus::{Bookmark, Chain};
+use forebay_engine::{
+    Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
+};
+use forebay_http::Metrics;
+use forebay_http::metrics::TierCounter;
+use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
+use crate::settings;
+
+/// Name of the tier of all sites in metrics and health, equal to the name that `Redis` reports.
+const NAME: &str = "redis";
+
+/// Shared tier in Redis. Clones are handles to one tier.
+#[derive(Clone)]
+pub(crate) struct SharedTier {
+    /// Name in metrics and health: `redis`, or `redis-SITE`.
+    pub(crate) name: &'static str,
+    pub(crate) redis: Redis,
+    sites: Arc<Sites>,
+}
+
+/// Sites whose entries a tier holds, by id; an id is the namespace of the site's keys.
+enum Sites {
+    AllBut(Vec<String>),
+    Only(String),
+}
+
+/// Logs notices of the Redis client.
+struct Log {
+    /// Subject of each message, such as `Redis of site "shop"`.
+    subject: String,
+}
+
+impl NoticeListener for Log {
+    fn notice(&self, notice: &Notice) {
+        match notice {
+            Notice::Up { .. } | Notice::LeasesAvailable { .. } => {
+                tracing::info!("{}: {notice}", self.subject);
+            }
+            _ => tracing::warn!("{}: {notice}", self.subject),
+        }
+    }
+}
+
+/// Creates all shared tiers of the configuration. Connecting happens in the background: a server
+/// that is unreachable now may become reachable later.
+///
+/// # Errors
+/// If the settings of a tier are invalid.
+pub(crate) fn connect(
+    config: &ResolvedConfig,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Vec<SharedTier>> {
+    let own = config.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
+    let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
+    let all = config.redis.iter().map(|redis| {
+        let sites = Sites::AllBut(others.clone());
+        connect_one(redis, config, NAME, "Redis".to_owned(), sites, clock).context("[redis]")
+    });
+    let own = own.map(|(id, redis)| {
+        // Leaked once for each site at the start; the name lives as long as the process.
+        let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
+        let subject = format!("Redis of site \"{id}\"");
+        let connected = connect_one(redis, config, name, subject, Sites::Only(id.clone()), clock);
+        connected.with_context(|| format!("[site.redis] of site \"{id}\""))
+    });
+    all.chain(own).collect::<anyhow::Result<_>>().context("shared tier cannot be created")
+}
+
+fn connect_one(
+    redis: &ResolvedRedis,
+    config: &ResolvedConfig,
+    name: &'static str,
+    subject: String,
+    sites: Sites,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<SharedTier> {
+    let settings = settings::of_redis(redis, &config.sites);
+    let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { subject }))?;
+    Ok(SharedTier { name, redis, sites: Arc::new(sites) })
+}
+
+impl SharedTier {
+    /// Returns whether the tier holds entries of a site.
+    pub(crate) fn is_for(&self, site: &[u8]) -> bool {
+        let is = |id: &String| site == id.as_bytes();
+        match &*self.sites {
+            Sites::AllBut(others) => !others.iter().any(is),
+            Sites::Only(site) => is(site),
+        }
+    }
+}
+
+#[warn(clippy::missing_trait_methods)]
+impl Tier for SharedTier {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn budget(&self) -> Budget {
+        self.redis.budget()
+    }
+
+    fn takes(&self, primary: KeyRef<'_>) -> bool {
+        self.is_for(primary.namespace())
+    }
+
+    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.redis.open(key)
+    }
+
+    fn open_many<'a>(
+        &'a self,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
+        self.redis.open_many(keys)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin(key, meta, head)
+    }
+
+    fn begin_put<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin_put(key, meta, head)
+    }
+
+    fn begin_leased<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        meta: &'a Meta,
+        head: &'a Bytes,
+        lease: LeasedWrite<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        self.redis.begin_leased(key, meta, head, lease)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.redis.is_shared()
+    }
+
+    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.purge(what)
+    }
+
+    fn bookmark(&self) -> Option<Bookmark> {
+        self.redis.bookmark()
+    }
+
+    fn keep_bookmark<'a>(
+        &'a self,
+        bookmark: &'a Bookmark,
+        chain: Chain,
+    ) -> BoxFuture<'a, Result<(), TierError>> {
+        self.redis.keep_bookmark(bookmark, chain)
+    }
+
+    fn carries_out_purges(&self) -> bool {
+        self.redis.carries_out_purges()
+    }
+
+    fn has_drafts(&self) -> bool {
+        self.redis.has_drafts()
+    }
+
+    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        self.redis.remove(key)
+    }
+}
+
+/// Counts engine events, and logs once when a tier is bypassed and once when it is used again.
+pub(crate) struct LoggingObserver {
+    metrics: Arc<Metrics>,
+    tiers: Vec<SharedTier>,
+}
+
+impl LoggingObserver {
+    pub(crate) fn new(metrics: Arc<Metrics>, tiers: Vec<SharedTier>) -> Self {
+        Self { metrics, tiers }
+    }
+
+    fn address(&self, name: &str) -> Option<String> {
+        let tier = self.tiers.iter().find(|tier| tier.name == name)?;
+        tier.redis.endpoints().into_iter().next().map(|nearest| nearest.address)
+    }
+}
+
+impl Observer for LoggingObserver {
+    fn observe(&self, event: Event<'_>) {
+        self.metrics.observe(event);
+        log_bus_event(event);
+        let (name, is_opened) = match event {
+            Event::TierBypassed(name) => (name, true),
+            Event::TierRestored(name) => (name, false),
+            _ => return,
+        };
+        // Tiers without an address are local.
+        let address = self.address(name).unwrap_or_else(|| "local".to_owned());
+        if is_opened {
+            tracing::warn!(
+                tier = name,
+                %address,
+                "tier bypassed after repeated failures: requests skip it until a probe succeeds"
+            );
+        } else {
+            tracing::info!(tier = name, %address, "tier answers again and is used");
+        }
+    }
+}
+
+/// Logs changes of the invalidation bus.
+fn log_bus_event(event: Event<'_>) {
+    match event {
+        Event::BusDisconnected => tracing::warn!(
+            "invalidation bus disconnected: purges by other instances are not received, so purged \
+             entries may be served; `when_blind` limits for how long"
+        ),
+        Event::BusGap => tracing::warn!(
+            "gap in the invalidation bus: purges by other instances may have been missed; stored \
+             entries are revalidated before use"
+        ),
+        Event::BusConnected => tracing::info!("invalidation bus connected"),
+        Event::PublishFailed(kind) => {
+            tracing::warn!(
+                kind,
+                "purge not published to the other instances yet; publishing is retried until it \
+                 succeeds"
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Returns whether all shared tiers are fully in use.
+pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
+    let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
+    let is_used = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
+    engine.lower_tiers().all(is_used) && tiers.iter().all(is_healthy)
+}
+
+/// Returns whether a tier uses its nearest server for reads and writes, and shares leases and
+/// purges.
+fn is_healthy(tier: &SharedTier) -> bool {
+    let nearest = tier.redis.endpoints().into_iter().next();
+    let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
+    let is_whole =
+        |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
+    is_connected && nearest.is_some_and(is_whole)
+}
+
+/// Servers of a tier for `GET /healthz`, the nearest first; `None` if the tier is not shared.
+pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
+    let shown = |one: EndpointState| {
+        json!({
+            "address": one.address,
+            "answers": one.is_up,
+            "used": one.is_used,
+            "read_only": one.is_read_only,
+            "owed": one.pending,
+            "trouble": one.error,
+            "purges_unheard": one.bus_error,
+            "loads_unshared": one.lease_error,
+            "writes_unheard": one.tracking_error,
+        })
+    };
+    let tier = tiers.iter().find(|tier| tier.name == name)?;
+    Some(tier.redis.endpoints().into_iter().map(shown).collect())
+}
+
+/// Number of live instances, and the time since it was last certain that no purge was missed. Of
+/// several tiers, the largest values count.
+pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)> {
+    let states = tiers.iter().filter_map(|tier| tier.redis.sharing());
+    states.map(|state| (state.instances, state.lag)).reduce(|(some, lag), (others, other)| {
+        (some.max(others), lag.zip(other).map(|(lag, other)| lag.max(other)))
+    })
+}
+
+/// Copies the counters of a shared tier into the metrics.
+pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
+    use TierCounter::{Bytes, Errors, Rejected, Writes};
+    let (name, counts) = (tier.name, tier.redis.counts());
+    metrics.set_tier_lookups(name, &[("hit", counts.hits), ("miss", counts.misses)]);
+    let counts = [
+        (Rejected, "foreign", counts.foreign),
+        (Rejected, "other-version", counts.other_version),
+        (Rejected, "unauthentic", counts.unauthentic),
+        (Rejected, "unbelievable", counts.unbelievable),
+        (Rejected, "damaged", counts.damaged),
+        (Rejected, "ageless", counts.ageless),
+        (Rejected, "other-key", counts.other_key),
+        (Writes, "stored", counts.stored),
+        (Writes, "removed", counts.removed),
+        (Writes, "too-large", counts.too_large),
+        (Writes, "overtaken", counts.fills_refused),
+        (Writes, "refused", counts.writes_refused),
+        (Errors, "absent", counts.absent),
+        (Errors, "timed-out", counts.timed_out),
+        (Errors, "broken", counts.broken),
+        (Errors, "denied", counts.denied),
+        (Errors, "unable", counts.unable),
+        (Bytes, "in", counts.bytes_in),
+        (Bytes, "out", counts.bytes_out),
+    ];
+    metrics.set_tier_counters(name, &counts);
+}

@@ -1,0 +1,311 @@
+//! Requests that memory did not answer: loaded through the engine, or forwarded past the cache.
+
+mod by_body;
+mod parts;
+mod switch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
+use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
+use forebay_semantics::{cdn_loop, hop, validate};
+use http::header::RANGE;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response, Version};
+
+use crate::client::credentials;
+use crate::client::peer::Peer;
+use crate::failure::Failure;
+use crate::load::{ClientRequest, FetchMode, HttpLoad};
+use crate::metrics::CountedResponse;
+use crate::origin::{ClientFault, RequestBody, no_body};
+use crate::request_guard::{Exchange, Interims};
+use crate::response::body::ResponseBody;
+use crate::response::deliver::RequestHead;
+use crate::service::forward::{Forward, is_last_hop};
+use crate::service::{LoggedRequest, PendingFetch, Routed, Service, secure};
+use crate::site::Site;
+use parts::PartialOutcome;
+
+/// Request that needs the origin. It owns all that it uses of the client's request.
+pub(crate) struct OriginRequest<'s> {
+    service: &'s Service,
+    site: Arc<Site>,
+    method: Method,
+    authority: Box<str>,
+    target: String,
+    peer: Peer,
+    why: Why,
+    begun: Duration,
+    interims: Interims,
+}
+
+/// Key, demand and load of one request.
+#[derive(Clone, Copy)]
+struct LoadRequest<'a> {
+    key: &'a KeyBuf,
+    demand: &'a Demand,
+    load: &'a HttpLoad,
+}
+
+/// Response with its labels for the metrics.
+struct LabelledResponse {
+    response: Response<ResponseBody>,
+    cache: &'static str,
+    /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
+    /// finish.
+    why: Option<Why>,
+}
+
+impl<'s> OriginRequest<'s> {
+    pub(crate) fn new(service: &'s Service, routed: &Routed<'_>, why: Why) -> Self {
+        Self {
+            service,
+            site: routed.site.clone(),
+            method: routed.method.clone(),
+            authority: (&*routed.authority).into(),
+            target: (&*routed.target).into(),
+            peer: routed.peer.clone(),
+            why,
+            begun: service.engine().clock().exact(),
+            interims: Interims::default(),
+        }
+    }
+
+    /// Connects interim responses with the client. RFC 9110 section 15.2: they are not sent to an
+    /// HTTP/1.0 client.
+    pub(crate) fn with_interims(
+        mut self,
+        exchange: Option<&Exchange>,
+        parts: &Parts,
+    ) -> (Self, Interims) {
+        if let Some(exchange) = exchange.filter(|_| parts.version >= Version::HTTP_11) {
+            self.interims = exchange.interims();
+        }
+        let interims = self.interims.clone();
+        (self, interims)
+    }
+
+    /// Loads the response that the lookup did not find.
+    pub(crate) async fn obtain(
+        self,
+        parts: Parts,
+        pending: PendingFetch,
+    ) -> Response<ResponseBody> {
+        let _waits = self.service.metrics().waits(&self.site.settings.id);
+        let method = parts.method;
+        let done = match self.client_request(parts.headers) {
+            Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
+                self.head(request, &pending).await
+            }
+            Ok(request) => self.fetch(request, pending, &method).await,
+            Err(failure) => self.failed(&failure, &HeaderMap::new()),
+        };
+        self.finish(&method, done)
+    }
+
+    /// Forwards a request past the cache.
+    pub(crate) async fn forward(self, parts: Parts, body: RequestBody) -> Response<ResponseBody> {
+        let _waits = self.service.metrics().waits(&self.site.settings.id);
+        let (method, mut headers) = (parts.method, parts.headers);
+        if is_last_hop(&method, &mut headers) {
+            let done = self.failed(&Failure::MethodNotAllowed, &headers);
+            return self.finish(&method, done);
+        }
+        let done = match self.client_request(headers) {
+            Ok(request) => self.pass_on(request, method.clone(), body, "bypass").await,
+            Err(failure) => self.failed(&failure, &HeaderMap::new()),
+        };
+        self.finish(&method, done)
+    }
+
+    async fn fetch(
+        &self,
+        request: ClientRequest,
+        pending: PendingFetch,
+        method: &Method,
+    ) -> LabelledResponse {
+        let engine = self.service.engine().clone();
+        let key = pending.key.borrowed().to_key();
+        let fetch_mode = self.fetch_mode(method, &request.headers, &pending);
+        let load = HttpLoad::new(request, engine, key, fetch_mode);
+        let load_request = LoadRequest { key: &pending.key, demand: &pending.demand, load: &load };
+        if *method != Method::GET || pending.wanting.has_prior() {
+            return self.fetch_whole(load_request, pending.wanting, method).await;
+        }
+        match self.answer_with_parts(load_request).await {
+            PartialOutcome::Answered(done) => done,
+            PartialOutcome::FetchWhole(parts) => {
+                self.deliver_whole_or_part(load_request, pending.wanting, parts).await
+            }
+        }
+    }
+
+    /// Returns `true` if no stored response can answer a HEAD or be updated by it.
+    fn is_alone(&self, request: &ClientRequest, pending: &PendingFetch) -> bool {
+        let wanting = &pending.wanting;
+        !wanting.has_prior()
+            || (!wanting.is_served_first() && self.is_known_private(&request.headers, pending))
+    }
+
+    fn is_known_private(&self, headers: &HeaderMap, pending: &PendingFetch) -> bool {
+        let engine = self.service.engine();
+        engine.is_known_private(pending.key.borrowed(), credentials(headers))
+    }
+
+    /// Selects the fetch mode. If a site disables coalescing, its storable responses are still
+    /// fetched as a whole and stored.
+    fn fetch_mode(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        pending: &PendingFetch,
+    ) -> FetchMode {
+        let shares = self.site.settings.coalesce != Coalesce::Never;
+        let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
+        let fetch_as_requested =
+            headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
+        match *method {
+            // A background refresh is shared, whichever request started it.
+            Method::HEAD if !pending.wanting.is_served_first() => FetchMode::Head,
+            _ if for_one && fetch_as_requested => FetchMode::AsRequested,
+            _ => FetchMode::Whole,
+        }
+    }
+
+    async fn fetch_whole(
+        &self,
+        load_request: LoadRequest<'_>,
+        wanting: Miss,
+        method: &Method,
+    ) -> LabelledResponse {
+        match self.obtain_whole(load_request, wanting).await {
+            Ok(obtained) => self.deliver(load_request, &obtained, method),
+            Err(failure) => self.failed(&failure, load_request.load.headers()),
+        }
+    }
+
+    async fn obtain_whole(
+        &self,
+        load_request: LoadRequest<'_>,
+        wanting: Miss,
+    ) -> Result<Outcome, Failure> {
+        let LoadRequest { key, demand, load } = load_request;
+        let ask = self.ask(key.borrowed(), demand, load);
+        let bound = wanting.must_not_be_stale();
+        let obtained = wanting.load(self.service.engine(), &ask, load.clone()).await;
+        obtained.map_err(|error| {
+            if bound && matches!(error.trouble(demand), OriginFailure::Unreachable(_)) {
+                Failure::MustRevalidate(error)
+            } else {
+                failure_of(error)
+            }
+        })
+    }
+
+    fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Lookup<'a> {
+        let coalesce = self.site.settings.coalesce;
+        Lookup { key, demand, select: load, credentials: credentials(load.headers()), coalesce }
+    }
+
+    fn deliver(
+        &self,
+        load_request: LoadRequest<'_>,
+        obtained: &Outcome,
+        method: &Method,
+    ) -> LabelledResponse {
+        self.count(obtained);
+        let head = RequestHead { method, headers: load_request.load.headers() };
+        let details = load_request.load.details();
+        let response = self.service.deliver_loaded(self.logged(head), obtained, details);
+        let is_hit = obtained.source == Source::Hit;
+        let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
+        LabelledResponse { response, cache: cache_label(obtained), why }
+    }
+
+    fn count(&self, obtained: &Outcome) {
+        let now = self.service.engine().clock().now();
+        let staleness = obtained.entry.meta.staleness(now);
+        self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
+    }
+
+    /// Answers a HEAD without a usable stored response: it is forwarded, and its response is not
+    /// stored. A GET in its place could transfer a body of any size that no client requested.
+    async fn head(&self, request: ClientRequest, pending: &PendingFetch) -> LabelledResponse {
+        if pending.demand.only_if_cached {
+            return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
+        }
+        self.pass_on(request, Method::HEAD, no_body(), "pass").await
+    }
+
+    async fn pass_on(
+        &self,
+        request: ClientRequest,
+        method: Method,
+        body: RequestBody,
+        cache: &'static str,
+    ) -> LabelledResponse {
+        let headers = request.headers.clone();
+        let forward = Forward { request, method, body, why: self.why };
+        match forward.send(self.service.engine()).await {
+            Ok(response) => LabelledResponse { response, cache, why: Some(self.why) },
+            Err(error) => self.failed(&failure_of(error), &headers),
+        }
+    }
+
+    fn client_request(&self, headers: HeaderMap) -> Result<ClientRequest, Failure> {
+        if hop::loops(&headers) || cdn_loop::has_passed(&headers, &self.site.loop_marker) {
+            return Err(Failure::Loop);
+        }
+        let target = PathAndQuery::try_from(&*self.target)
+            .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
+        let clock = self.service.engine().clock().clone();
+        let (site, authority) = (self.site.clone(), self.authority.clone());
+        let (peer, interims) = (self.peer.clone(), self.interims.clone());
+        Ok(ClientRequest { site, clock, target, authority, headers, peer, interims })
+    }
+
+    fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
+        let head = RequestHead { method: &self.method, headers };
+        let response = self.service.fail(failure, self.logged(head), Some(self.why));
+        // A request that its client did not finish is not counted as a miss.
+        let (cache, why) =
+            if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
+        LabelledResponse { response, cache, why }
+    }
+
+    fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
+        LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
+    }
+
+    fn finish(&self, method: &Method, mut done: LabelledResponse) -> Response<ResponseBody> {
+        let took = self.service.engine().clock().exact().saturating_sub(self.begun);
+        let site = &*self.site.settings.id;
+        let status = done.response.status();
+        let answered = CountedResponse { site, method, status, cache: done.cache };
+        if let Some(why) = done.why {
+            self.service.metrics().count_miss(site, why);
+        }
+        self.service.metrics().count(answered, Some(took));
+        secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
+        done.response
+    }
+}
+
+fn failure_of(error: LoadError) -> Failure {
+    ClientFault::in_error(&error).map_or_else(|| Failure::Load(error), Failure::from)
+}
+
+const fn cache_label(obtained: &Outcome) -> &'static str {
+    match obtained.source {
+        Source::Hit | Source::Tier(_) => "hit",
+        Source::Refreshing => "stale",
+        Source::Led { unchanged: true, .. } => "revalidated",
+        Source::Led { .. } => "miss",
+        Source::Followed | Source::Instance => "collapsed",
+        Source::Passed => "pass",
+        Source::Fallback => "fallback",
+    }
+}

@@ -403,8 +403,7 @@ mod tests {
         assert_eq!(breaker.state(), CallState::Open);
         let rules = CallRules { window: CallWindow::Calls(20), ..RULES };
         let mut breaker = CallBreaker::new(rules);
-        (0..9).for_each(|_| call(&mut breaker, CallResult::Failed, at(0)));
-        (0..20).for_each(|_| call(&mut breaker, CallResult::Worked, at(0)));
+        (0..40).for_each(|_| call(&mut breaker, CallResult::Worked, at(0)));
         (0..9).for_each(|_| call(&mut breaker, CallResult::Failed, at(1_000)));
         assert_eq!(breaker.state(), CallState::Closed);
         call(&mut breaker, CallResult::Failed, at(9_999));

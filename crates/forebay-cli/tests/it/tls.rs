@@ -376,12 +376,12 @@ async fn the_certificate_of_an_https_origin_is_verified() -> anyhow::Result<()> 
     let wrong = "ca = \"FOLDER/ca.pem\"\nserver_name = \"other.example\"\n";
     let pair = "client_certificate = \"FOLDER/client.pem\"\nclient_key = \"FOLDER/client.key\"\n";
     let rows = [
-        (&open, right.to_owned(), 200, "fwd-status=200"),
+        (&open, right.to_owned(), 200, "forebay; "),
         (&open, wrong.to_owned(), 502, "detail=origin-certificate-name"),
         (&open, String::new(), 502, "detail=origin-certificate-authority"),
-        (&open, format!("{wrong}verify = false\n"), 200, "fwd-status=200"),
+        (&open, format!("{wrong}verify = false\n"), 200, "forebay; "),
         (&closed, right.to_owned(), 502, "detail=origin-client-certificate"),
-        (&closed, format!("{right}{pair}"), 200, "fwd-status=200"),
+        (&closed, format!("{right}{pair}"), 200, "forebay; "),
     ];
     for (secure, more, status, expected) in rows {
         let (front, _file) = before(secure, &more).await?;

@@ -2,7 +2,7 @@
 //!
 //! hyper's connection is a future that must be polled for its request to make progress. It is polled
 //! by the exchange, and then by the body: a task of its own would cost a wake-up in each direction
-//! per exchange. While a connection is idle nobody polls it; the pool polls it once before it is
+//! per exchange. An idle connection is not polled; the pool polls it once before it is
 //! used again, which detects a close and unexpected bytes.
 
 use std::future::{Future, poll_fn};

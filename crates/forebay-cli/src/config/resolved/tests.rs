@@ -646,3 +646,48 @@ fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
     ];
     assert_errors(&rows);
 }
+
+#[test]
+fn each_mistake_in_an_origin_has_one_sentence_with_its_place() {
+    let site = "[[site]]\nid = \"a\"\n";
+    let origin = "[site.origin]\nurls = [\"https://o\"]\n";
+    let rows = [
+        (
+            format!("{site}origin = \"ftp://o\""),
+            "f.toml:3:10: site[0].origin: \"ftp://o\" must begin",
+        ),
+        (format!("{site}[site.origin]\nurls = []"), "f.toml:4:8: site[0].origin.urls: must name"),
+        (
+            format!("{site}{origin}client_certificate = \"c.pem\""),
+            "f.toml:5:22: site[0].origin.client_certificate: needs `client_key`",
+        ),
+        (
+            format!("{site}{origin}client_key = \"c.key\""),
+            "f.toml:5:14: site[0].origin.client_key: needs `client_certificate`",
+        ),
+        (format!("{site}{origin}ca = \"none.pem\""), "f.toml:5:6: site[0].origin.ca: "),
+        (
+            format!("{site}origin = \"http://o\"\n[site.breaker]\nwindow_calls = 5"),
+            "f.toml:5:16: site[0].breaker.window_calls: 5 is less than `minimum_requests` (10)",
+        ),
+        (
+            format!("{site}origin = \"http://o\"\n[site.breaker]\nfailure_statuses = [42]"),
+            "f.toml:5:21: site[0].breaker.failure_statuses[0]: 42 must be at least 100",
+        ),
+        (
+            format!("{site}origin = \"http://o\"\n[site.fallback]\nbody_file = \"none\""),
+            "f.toml:5:13: site[0].fallback.body_file: ",
+        ),
+        (
+            format!(
+                "{site}origin = \"http://o\"\n[site.fallback]\nbody = \"a\"\nbody_file = \"b\""
+            ),
+            "f.toml:6:13: site[0].fallback.body_file: cannot be combined with `body`",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(expected), "{expected}: {}", found[0]);
+    }
+}

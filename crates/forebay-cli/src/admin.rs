@@ -147,7 +147,7 @@ impl AdminHandler {
             disk::count(disk, service.metrics());
         }
         service.metrics().set_phase(service.phase());
-        service.metrics().render(service.engine(), front)
+        service.render_metrics(front)
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use forebay_core::Demand;
 use forebay_engine::Coalesce;
-use forebay_http::{HostPattern, OptIns, OriginSettings, SiteSettings};
+use forebay_http::{EndpointSettings, HostPattern, OptIns, OriginSettings, SiteSettings};
 use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
 use forebay_semantics::Rules;
 use http::HeaderValue;
@@ -14,7 +14,7 @@ use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
 /// Settings of one site for the HTTP front end.
 ///
 /// # Errors
-/// If the origin's address or `Host` is not valid in HTTP; the configuration check rules that out.
+/// If the origin's `Host` is not valid in HTTP; the configuration check rules that out.
 pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
     for unsafe_rule in config.rules.unsafe_words() {
         tracing::warn!(
@@ -25,19 +25,31 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         );
     }
     let origin = &config.origin;
+    if origin.tls.as_ref().is_some_and(|tls| !tls.client.verifies()) {
+        tracing::warn!(
+            site = config.id,
+            origin = %origin.url,
+            "certificate of the origin is not verified (verify = false): anyone on the path can answer for it"
+        );
+    }
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
-    let authority = origin.address.parse();
     Ok(SiteSettings {
         id: config.id.as_str().into(),
         hosts: config.hosts.iter().map(host_pattern).collect(),
         prefix: config.prefix.as_deref().map(Into::into),
         origin: OriginSettings {
-            authority: authority.with_context(|| format!("origin of site {}", config.id))?,
+            endpoints: vec![EndpointSettings {
+                address: origin.url.address(),
+                tls: origin.tls.clone(),
+            }],
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
             fields_max: origin.fields_max,
             head_max: origin.head_max,
+            timeouts: origin.timeouts,
+            resolve_every: origin.resolve_every,
+            breaker: origin.breaker.clone(),
         },
         fetch_timeout: config.fetch_timeout,
         rules: Rules {
@@ -75,6 +87,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             methods: config.cache_methods.clone(),
             body_max: config.cache_body_max,
         },
+        fallback: origin.fallback.clone(),
         tier_errors: config.tier_errors,
         rule_set: config.rules.set.clone(),
     })

@@ -9,6 +9,7 @@
 //! | [`mod@judge`] | the decision: may this entry be used for this demand, now? |
 //! | [`pace`] | schedules: back-off, jitter of lifetimes, average cost of a load |
 //! | [`breaker`] | circuit breaker |
+//! | [`call_breaker`] | circuit breaker of an origin, which also counts slow calls |
 //! | [`heap`] | memory that allocations take |
 //! | [`version`] | ordered validators |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
@@ -21,6 +22,7 @@
 
 pub mod breaker;
 pub mod bus_trust;
+pub mod call_breaker;
 pub mod demand;
 pub mod entry;
 pub mod frame;
@@ -35,6 +37,9 @@ pub mod why;
 
 pub use breaker::{Admission, Breaker, BreakerRules, Condition};
 pub use bus_trust::{BusTrust, WhenBlind};
+pub use call_breaker::{
+    CallAdmission, CallBreaker, CallResult, CallRules, CallState, CallTicket, CallWindow,
+};
 pub use demand::Demand;
 pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, OriginFailure, Verdict, judge, may_fall_back};

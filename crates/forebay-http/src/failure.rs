@@ -1,11 +1,15 @@
 //! Failures of requests: status codes, codes for logs, and sentences.
 
 use std::fmt;
+use std::time::Duration;
 
 use forebay_engine::LoadError;
 use http::StatusCode;
 
 use crate::request_guard::{BODY_MAX, FIELDS_MAX, FramingError, HEAD_MAX, Rejection, TARGET_MAX};
+
+/// Value of `Retry-After` in a 503, in seconds.
+const RETRY_AFTER_SECS: u64 = 1;
 
 /// Reason for which a request gets an error response.
 #[derive(Clone, Debug)]
@@ -67,9 +71,9 @@ impl Failure {
             Self::Load(LoadError::TimedOut(_) | LoadError::NotCached) | Self::MustRevalidate(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::Load(LoadError::Overloaded(_) | LoadError::Tier(..)) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Load(
+                LoadError::Overloaded(_) | LoadError::Unavailable(_) | LoadError::Tier(..),
+            ) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -92,7 +96,7 @@ impl Failure {
             Self::AccessDenied => "access-denied",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
-            Self::Load(error) | Self::MustRevalidate(error) => error.code(),
+            Self::Load(error) | Self::MustRevalidate(error) => crate::origin::code(error),
             Self::Unreadable => "unreadable-entry",
         }
     }
@@ -137,8 +141,7 @@ impl Failure {
                 "The requested host is not served on this address and port of the cache."
             }
             Self::Loop => {
-                "The request has passed through this cache too many times: the configured origin \
-                 sends requests back to the cache."
+                "The request came back to this cache: the origin of the site forwards to the cache."
             }
             Self::Load(LoadError::TimedOut(_)) => {
                 "The origin server did not respond within the time limit."
@@ -151,6 +154,9 @@ impl Failure {
             }
             Self::Load(LoadError::Overloaded(_)) => {
                 "The cache has reached a limit on waiting requests or memory. Try again later."
+            }
+            Self::Load(LoadError::Unavailable(_)) => {
+                "The origin server failed or was too slow, and is not asked for a while. Try again later."
             }
             Self::Load(LoadError::Tier(..)) => {
                 "A storage tier of the cache (disk or Redis) has failed, and this site does not \
@@ -169,6 +175,31 @@ impl Failure {
             Self::Load(_) => {
                 "The origin server cannot be reached, or its response is not valid HTTP."
             }
+        }
+    }
+
+    /// Returns `true` if there is no response of the origin, so that a fallback may replace the error.
+    pub(crate) fn lacks_origin(&self) -> bool {
+        let error = match self {
+            Self::Load(LoadError::RecentlyFailed(cause)) => cause,
+            Self::Load(error) | Self::MustRevalidate(error) => error,
+            _ => return false,
+        };
+        matches!(
+            error,
+            LoadError::Origin(_)
+                | LoadError::Unreachable(_)
+                | LoadError::TimedOut(_)
+                | LoadError::Overloaded(_)
+                | LoadError::Unavailable(_)
+        )
+    }
+
+    /// Returns the value of `Retry-After` in seconds.
+    pub(crate) fn retry_after(&self) -> u64 {
+        match self {
+            Self::Load(LoadError::Unavailable(left)) => whole_seconds(*left),
+            _ => RETRY_AFTER_SECS,
         }
     }
 
@@ -235,6 +266,11 @@ const fn sentence_of(why: FramingError) -> &'static str {
     }
 }
 
+/// Rounds up to whole seconds, at least one.
+pub(crate) fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)).max(1)
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.sentence())?;
@@ -253,9 +289,10 @@ mod tests {
     #[test]
     fn every_failure_has_its_status() {
         let rows = [
-            (Failure::Load(LoadError::TimedOut(std::time::Duration::ZERO)), 504),
+            (Failure::Load(LoadError::TimedOut(Duration::ZERO)), 504),
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
+            (Failure::Load(LoadError::Unavailable(Duration::ZERO)), 503),
             (Failure::Load(LoadError::Tier("redis", TierError::TimedOut)), 503),
             (Failure::Load(LoadError::origin("x")), 502),
             (Failure::Load(LoadError::unreachable("x")), 502),

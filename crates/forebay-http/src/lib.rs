@@ -49,7 +49,10 @@ pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
 pub use response::body::ResponseBody;
 pub use service::{ACCESS, Service};
-pub use settings::{ClientAccess, HostPattern, OptIns, OriginSettings, SiteSettings};
+pub use settings::{
+    BreakerSettings, ClientAccess, EndpointAddress, EndpointSettings, EndpointTls, Fallback,
+    HostPattern, OptIns, OriginSettings, PhaseTimeouts, SiteSettings,
+};
 pub use site::key;
 pub use site::prefix_purge::PrefixError;
 pub use site::table::Reloaded;

@@ -25,7 +25,7 @@ use forebay_engine::{
 use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::vary::selecting_value;
-use forebay_semantics::{FieldLines, forwarding, hop, validate};
+use forebay_semantics::{FieldLines, cdn_loop, forwarding, hop, validate};
 use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -452,7 +452,7 @@ impl ClientRequest {
             %method,
             host = &*self.authority,
             path = logged_path(self.target.as_str()),
-            code = error.code(),
+            code = crate::origin::code(error),
             cause = %error,
             suppressed,
             "origin fetch failed: clients get the stored response"
@@ -483,6 +483,7 @@ impl ClientRequest {
             }
         }
         hop::add_via(&mut headers, http::Version::HTTP_11);
+        cdn_loop::add(&mut headers, &self.site.loop_marker);
         headers
     }
 

@@ -2,13 +2,14 @@
 
 mod cluster;
 mod edge;
+mod origins;
 mod process;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, Why};
+use forebay_core::{CallState, KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
@@ -26,6 +27,7 @@ use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
+use origins::OriginMetrics;
 pub use process::DrainCut;
 use process::ProcessMetrics;
 use tiers::LowerTierMetrics;
@@ -69,6 +71,7 @@ pub struct Metrics {
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
+    origins: OriginMetrics,
     edge: EdgeMetrics,
     process: ProcessMetrics,
 }
@@ -177,6 +180,7 @@ impl Metrics {
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
+            origins: OriginMetrics::default(),
             edge: EdgeMetrics::default(),
             process: ProcessMetrics::default(),
         };
@@ -325,6 +329,7 @@ impl Metrics {
         );
         self.lower.register(registry);
         self.cluster.register(registry);
+        self.origins.register(registry);
         self.edge.register(registry);
     }
 
@@ -505,8 +510,14 @@ impl Metrics {
 
     /// Renders all metrics in the Prometheus text format.
     #[must_use]
-    pub fn render(&self, engine: &Engine, guard: &GuardCounters) -> String {
+    pub(crate) fn render<'s>(
+        &self,
+        engine: &Engine,
+        guard: &GuardCounters,
+        breakers: impl Iterator<Item = (&'s str, CallState)>,
+    ) -> String {
         self.refresh(engine, guard);
+        self.origins.refresh(breakers);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);

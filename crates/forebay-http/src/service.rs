@@ -46,7 +46,7 @@ use crate::failure::Failure;
 use crate::load::{LoadDetails, selecting};
 use crate::metrics::{CountedResponse, HitCounters, Metrics};
 use crate::phase::{CurrentPhase, Phase};
-use crate::request_guard::{Exchange, TARGET_MAX};
+use crate::request_guard::{Exchange, GuardCounters, TARGET_MAX};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::response::error_page::{Page, RequestId, respond};
@@ -241,6 +241,16 @@ impl Service {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Returns all metrics as text (Prometheus exposition format).
+    #[must_use]
+    pub fn render_metrics(&self, guard: &GuardCounters) -> String {
+        let table = self.site_table.load();
+        let state = |site: &Arc<Site>| site.origin.breaker_state();
+        let breakers = table.all().iter();
+        let breakers = breakers.filter_map(|site| Some((&*site.settings.id, state(site)?)));
+        self.metrics.render(&self.engine, guard, breakers)
     }
 
     /// Returns the current sites in the order of the configuration.
@@ -580,7 +590,9 @@ impl Service {
             );
         }
         let expose = logged.site.settings.expose_errors;
-        respond(failure, Page { request_headers: logged.request.headers, request: id, why, expose })
+        let fallback = logged.site.settings.fallback.as_ref();
+        let request_headers = logged.request.headers;
+        respond(failure, Page { request_headers, request: id, why, expose, fallback })
     }
 
     /// Redirects a request to https.
@@ -607,7 +619,8 @@ impl Service {
             code = failure.code(),
             "client request rejected: {failure}"
         );
-        let page = Page { request_headers: &parts.headers, request: id, why: None, expose: false };
+        let request_headers = &parts.headers;
+        let page = Page { request_headers, request: id, why: None, expose: false, fallback: None };
         let response = respond(failure, page);
         let answered = CountedResponse {
             site: "-",

@@ -1,18 +1,22 @@
 //! Settings of a site and of its origin; immutable once built.
 
-use std::borrow::Cow;
+mod origin;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_core::Demand;
 use forebay_engine::{Coalesce, TierErrors};
 use forebay_rules::{NamePattern, RuleSet, SiteFacts};
 use forebay_semantics::groups::GroupLimits;
-use forebay_semantics::{Networks, PeerAddress, Rules, Scheme};
+use forebay_semantics::{Networks, PeerAddress, Rules};
 use http::uri::Authority;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, StatusCode};
 
-use crate::authority::normalise_authority;
+pub use origin::{
+    BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings, PhaseTimeouts,
+};
 
 /// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +66,8 @@ pub struct SiteSettings {
     pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
     pub is_forwarded_added: bool,
+    /// Response for requests that would get an error because the origin is unavailable.
+    pub fallback: Option<Fallback>,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
     /// Rules of the site.
@@ -94,6 +100,7 @@ impl SiteSettings {
             access: ClientAccess::default(),
             hsts: None,
             is_forwarded_added: false,
+            fallback: None,
             opt_ins: OptIns::default(),
             rule_set: Arc::default(),
         }
@@ -140,53 +147,17 @@ pub struct OptIns {
     pub body_max: usize,
 }
 
-/// Settings of an origin server.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OriginSettings {
-    /// Host and port to connect to. A request cannot change it.
-    pub authority: Authority,
-    /// Value of `Host` in requests to the origin; `None` forwards the client's.
-    pub host: Option<HeaderValue>,
-    /// Maximum number of concurrent requests to the origin.
-    pub connections_max: usize,
-    /// Maximum time for which an idle connection to the origin is kept.
-    pub keep_alive: Duration,
-    /// Maximum number of fields in one response head of the origin.
-    pub fields_max: usize,
-    /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
-    pub head_max: usize,
-}
-
-/// Default maximum number of fields of a response head: applications set a few dozen.
-const FIELDS_MAX: usize = 256;
-
-/// Default maximum length of a response head in bytes: [`FIELDS_MAX`] fields of 1 KiB.
-const HEAD_MAX: usize = 256 << 10;
-
-impl OriginSettings {
-    /// Returns default settings for an origin at `authority`.
-    #[must_use]
-    pub const fn new(authority: Authority) -> Self {
-        let keep_alive = Duration::from_secs(60);
-        Self {
-            authority,
-            host: None,
-            connections_max: 1_024,
-            keep_alive,
-            fields_max: FIELDS_MAX,
-            head_max: HEAD_MAX,
-        }
-    }
-
-    /// Returns the authority in the key of a request without a host: the configured `Host` of the
-    /// origin, or its address. `None` if the configured value is not a valid authority.
-    pub(crate) fn own_authority(&self, scheme: Scheme) -> Option<Cow<'_, str>> {
-        let text = match &self.host {
-            Some(host) => host.to_str().ok()?,
-            None => self.authority.as_str(),
-        };
-        normalise_authority(scheme, text)
-    }
+/// Response to requests for which there is no response of the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// Status code.
+    pub status: StatusCode,
+    /// Body.
+    pub body: Bytes,
+    /// Value of `Content-Type`.
+    pub content_type: HeaderValue,
+    /// Time after which clients may try again; rounded up to whole seconds.
+    pub retry_after: Duration,
 }
 
 /// Pattern of the hosts that a site answers for.
@@ -223,19 +194,5 @@ mod tests {
             let client: std::net::IpAddr = client.parse().unwrap();
             assert_eq!(access.admits(client.into()), expected, "{allow:?} {deny:?} {client}");
         }
-    }
-
-    #[test]
-    fn a_request_without_a_host_gets_the_origins_authority() {
-        let own = |authority, host: Option<&'static str>| {
-            let authority = Authority::from_static(authority);
-            let host = host.map(HeaderValue::from_static);
-            let origin = OriginSettings { host, ..OriginSettings::new(authority) };
-            origin.own_authority(Scheme::Http).map(Cow::into_owned)
-        };
-        assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
-        assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));
-        assert_eq!(own("127.0.0.1:3000", Some("Shop:81")).as_deref(), Some("shop:81"));
-        assert_eq!(own("127.0.0.1:3000", Some("a b")), None);
     }
 }

@@ -10,14 +10,16 @@ pub(crate) mod table;
 pub(crate) mod tags;
 pub(crate) mod warnings;
 
-use crate::authority::without_port;
-use crate::settings::{HostPattern, SiteSettings};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use forebay_rules::SiteFacts;
+use forebay_semantics::cdn_loop::LoopMarker;
 
+use crate::authority::without_port;
 use crate::origin::Origin;
+use crate::settings::{HostPattern, SiteSettings};
 use crate::site::reloads::ReloadCounter;
 use crate::site::warnings::Warnings;
 
@@ -28,12 +30,20 @@ pub struct Site {
     pub settings: SiteSettings,
     /// Origin connections. A changed site may reuse those of its predecessor.
     pub(crate) origin: Arc<Origin>,
+    /// Marker of the requests that this process sent for this site.
+    pub(crate) loop_marker: LoopMarker,
     /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
     /// Options that the rules of the site depend on.
     pub(crate) facts: SiteFacts,
     /// Counter of forced fetches.
     pub(crate) reloads: ReloadCounter,
+}
+
+/// Returns the marker of this process and a site.
+fn loop_marker(site: &str) -> LoopMarker {
+    static PROCESS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    LoopMarker::new(PROCESS.hash_one(site))
 }
 
 impl Site {
@@ -45,9 +55,9 @@ impl Site {
     }
 
     fn with_origin(settings: SiteSettings, origin: Arc<Origin>) -> Arc<Self> {
-        let facts = settings.facts();
+        let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
         let (warnings, reloads) = (Warnings::default(), ReloadCounter::default());
-        Arc::new(Self { settings, origin, warnings, facts, reloads })
+        Arc::new(Self { settings, origin, loop_marker, warnings, facts, reloads })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which

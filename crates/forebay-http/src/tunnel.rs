@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::sync::OwnedSemaphorePermit;
@@ -37,10 +35,15 @@ const BUFFER: usize = 16 << 10;
 /// Origin connection of a tunnel, with one permit of the origin's connections and one of its tunnels,
 /// released when it ends.
 pub struct Tunnel {
-    origin: Upgraded,
+    origin: Box<dyn OriginIo>,
     permits: TunnelPermits,
     open: Option<OpenTunnel>,
 }
+
+/// Stream of bytes to the origin of a tunnel.
+pub(crate) trait OriginIo: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> OriginIo for T {}
 
 /// Permits of a tunnel: one of all connections to the origin, and one of its tunnels.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub(crate) struct TunnelPermits {
 }
 
 impl Tunnel {
-    pub(crate) const fn new(origin: Upgraded, permits: TunnelPermits) -> Self {
+    pub(crate) fn new(origin: Box<dyn OriginIo>, permits: TunnelPermits) -> Self {
         Self { origin, permits, open: None }
     }
 
@@ -68,7 +71,7 @@ impl Tunnel {
     {
         let Self { origin, permits, mut open } = self;
         open.iter_mut().for_each(OpenTunnel::begin);
-        let joined = splice(client, TokioIo::new(origin)).await;
+        let joined = splice(client, origin).await;
         open.iter_mut().for_each(OpenTunnel::end);
         drop((permits, open));
         joined

@@ -7,6 +7,9 @@ use anyhow::Result;
 mod front_end;
 #[path = "../benches/hit_path/replay.rs"]
 mod replay;
+#[expect(dead_code, reason = "only the ordinary path is measured with rules")]
+#[path = "../benches/hit_path/rules.rs"]
+mod rules;
 
 /// Runs a piece and returns the number of successful repetitions.
 type Run = Box<dyn FnMut() -> usize>;

@@ -3,6 +3,7 @@
 //!
 //! This folder uses `fields`.
 
+pub mod cdn_loop;
 pub mod client_address;
 pub mod hop;
 pub mod networks;

@@ -17,6 +17,7 @@
 //! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
 //! | cache groups | 9875 | [`mod@groups`] |
 //! | hop-by-hop fields, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
+//! | request loops | 8586 | [`cdn_loop`] |
 //! | trailers | 9110 section 6.5 | [`trailers`] |
 //! | forwarding fields for the origin | 9110 section 7.6; 7239 | [`forwarding`] |
 //! | client behind trusted proxies | 7239 | [`client_address`], [`networks`] |
@@ -54,7 +55,7 @@ pub use directives::{Directives, Scope};
 pub use fields::{FieldLines, date};
 pub use forwarding::networks::{self, Networks, PeerAddress};
 pub use forwarding::scheme::Scheme;
-pub use forwarding::{client_address, hop, trailers};
+pub use forwarding::{cdn_loop, client_address, hop, trailers};
 pub use freshness::demand::{self, demand};
 pub use freshness::lifetime::{self, initial_age, lifetime};
 pub use invalidation::groups;

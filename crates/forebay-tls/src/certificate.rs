@@ -69,25 +69,13 @@ impl Certificate {
     /// # Errors
     /// If one of the checks fails.
     pub fn load(files: &CertificateFiles, now: SystemTime) -> Result<Self, CertificateError> {
-        let CertificateFiles { certificate, key } = files;
-        let of_certificate = |reason: String| CertificateError::of_certificate(certificate, reason);
-        let chain = read_certificates(certificate).map_err(of_certificate)?;
-        let private = read(key).map_err(|reason| CertificateError::of_key(key, reason))?;
-        let private = PrivateKeyDer::from_pem_slice(&private).map_err(|_| {
-            CertificateError::of_key(key, "contains no private key in PEM form without a password")
-        })?;
-        let (names, not_after) = names_and_end(&chain).map_err(of_certificate)?;
-        let paired = CertifiedKey::from_der(chain, private, &crate::provider());
-        let paired = paired.map_err(|error| match error {
-            TlsError::InconsistentKeys(_) => CertificateError::of_key(
-                key,
-                format!("does not belong to the certificate {}", certificate.display()),
-            ),
-            other => CertificateError::of_key(key, format!("cannot be used: {other}")),
-        })?;
-        if not_after <= now {
-            let ago = Days(now.duration_since(not_after).unwrap_or_default());
-            return Err(of_certificate(format!("expired {ago} ago")));
+        let of_certificate =
+            |reason: String| CertificateError::of_certificate(&files.certificate, reason);
+        let paired = load_pair(files, now)?;
+        let (names, not_after) = names_and_end(&paired.cert).map_err(of_certificate)?;
+        if names.is_empty() {
+            let reason = "has no DNS name (subjectAltName), so that no client accepts it";
+            return Err(of_certificate(reason.to_owned()));
         }
         Ok(Self { key: Arc::new(paired), names, not_after })
     }
@@ -112,6 +100,34 @@ impl Certificate {
             own == name || own.strip_prefix("*.").is_some_and(|domain| parent == Some(domain))
         })
     }
+}
+
+/// Reads a certificate and its key, and checks that they match and that it has not expired at `now`.
+pub(crate) fn load_pair(
+    files: &CertificateFiles,
+    now: SystemTime,
+) -> Result<CertifiedKey, CertificateError> {
+    let CertificateFiles { certificate, key } = files;
+    let of_certificate = |reason: String| CertificateError::of_certificate(certificate, reason);
+    let chain = read_certificates(certificate).map_err(of_certificate)?;
+    let private = read(key).map_err(|reason| CertificateError::of_key(key, reason))?;
+    let private = PrivateKeyDer::from_pem_slice(&private).map_err(|_| {
+        CertificateError::of_key(key, "contains no private key in PEM form without a password")
+    })?;
+    let (_, not_after) = names_and_end(&chain).map_err(of_certificate)?;
+    let paired = CertifiedKey::from_der(chain, private, &crate::provider());
+    let paired = paired.map_err(|error| match error {
+        TlsError::InconsistentKeys(_) => CertificateError::of_key(
+            key,
+            format!("does not belong to the certificate {}", certificate.display()),
+        ),
+        other => CertificateError::of_key(key, format!("cannot be used: {other}")),
+    })?;
+    if not_after <= now {
+        let ago = Days(now.duration_since(not_after).unwrap_or_default());
+        return Err(of_certificate(format!("expired {ago} ago")));
+    }
+    Ok(paired)
 }
 
 /// Duration in whole days or hours.
@@ -169,9 +185,6 @@ fn names_and_end(chain: &[CertificateDer<'_>]) -> Result<NamesAndEnd, String> {
             _ => None,
         })
         .collect();
-    if names.is_empty() {
-        return Err("has no DNS name (subjectAltName), so that no client accepts it".to_owned());
-    }
     let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
     Ok((names, UNIX_EPOCH + Duration::from_secs(end)))
 }

@@ -138,9 +138,8 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nSite \"{}\" answers for {hosts}{with_prefix}.", site.id)?;
     writeln!(
         out,
-        "It fetches from {}://{} with {host}, waits up to {} for the head of a response,",
-        origin.scheme,
-        origin.authority,
+        "It fetches from {} with {host}, waits up to {} for the head of a response,",
+        origin.url,
         ShortDuration(site.fetch_timeout)
     )?;
     writeln!(out, "and reuses responses without an explicit lifetime {lifetime}.")?;
@@ -225,7 +224,7 @@ mod tests {
             spec.name != "urls"
                 && !matches!(spec.table, Table::Redis | Table::RedisSentinel)
                 && !matches!(spec.table, Table::RedisFallback | Table::Listener)
-                && !matches!(spec.table, Table::Tls | Table::TlsCertificate)
+                && !matches!(spec.table, Table::Tls | Table::TlsCertificate | Table::SiteFallback)
         };
         for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
@@ -253,15 +252,15 @@ mod tests {
     #[test]
     fn all_errors_are_printed_in_file_order_with_their_number() {
         let (code, out, err) = run("threads = \"4\"\nlgo = \"info\"\n\n[memory]\nsize = 64\n\n\
-            [[site]]\nid = \"Shop\"\norigin = \"https://o\"\n    fetch_timout = \"3s\"\n");
+            [[site]]\nid = \"Shop\"\norigin = \"ftp://o\"\n    fetch_timout = \"3s\"\n");
         assert_eq!((code, out.as_str()), (1, ""));
         let expected = [
             "forebay.toml:1:11: threads: must be an integer, not a string",
             "forebay.toml:2:1: lgo: unknown field; did you mean \"log\"?",
             "forebay.toml:5:8: memory.size: 64 needs a unit, such as \"64MiB\"",
             "forebay.toml:8:6: site[0].id: \"Shop\" must be 1 to 64 of a-z, 0-9 and \"-\"",
-            "forebay.toml:9:10: site[0].origin: \"https://o\" uses TLS, which this version does not \
-             support for origins; use an http:// URL",
+            "forebay.toml:9:10: site[0].origin: \"ftp://o\" must begin with http://, https:// or \
+             unix:/",
             "forebay.toml:10:5: site[0].fetch_timout: unknown field; did you mean \
              \"fetch_timeout\"?",
             "6 errors",

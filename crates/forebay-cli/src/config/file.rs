@@ -36,6 +36,8 @@ pub(crate) struct SiteFile {
     pub(crate) rules: Option<Typed>,
     /// `[[site.transform]]`: list of tables.
     pub(crate) transforms: Option<Typed>,
+    pub(crate) breaker: Option<Section>,
+    pub(crate) fallback: Option<Section>,
 }
 
 /// `[tls]` with its certificates.
@@ -321,6 +323,7 @@ impl Walk<'_> {
         let mut site = Section::empty(Table::Site, &path, place);
         let (mut origin, mut redis, mut lease) = (None, None, None);
         let (mut rules, mut transforms) = (None, None);
+        let (mut breaker, mut fallback) = (None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -338,15 +341,25 @@ impl Walk<'_> {
                     let path = site.path_of("transform");
                     transforms = Some(Typed::from_toml(path, value, &self.lines));
                 }
-                ("lease", _) => {
-                    let says = "must be a table; write [site.lease] above its fields";
-                    let path = site.path_of("lease");
-                    lease = self.section(Table::SiteLease, &path, value, says);
-                }
+                ("lease", _) => lease = self.subtable(Table::SiteLease, &site, value),
+                ("breaker", _) => breaker = self.subtable(Table::SiteBreaker, &site, value),
+                ("fallback", _) => fallback = self.subtable(Table::SiteFallback, &site, value),
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis, lease, rules, transforms })
+        Some(SiteFile { site, origin, redis, lease, breaker, fallback, rules, transforms })
+    }
+
+    /// Subtable of a site.
+    fn subtable(
+        &mut self,
+        table: Table,
+        site: &Section,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Section> {
+        let name = table.path().rsplit('.').next().unwrap_or_default();
+        let says = format!("must be a table; write {} above its fields", table.header());
+        self.section(table, &site.path_of(name), value, &says)
     }
 
     fn field(

@@ -366,7 +366,8 @@ options! {
         "Path prefix that the site answers for; it is removed before a request is forwarded.",
         "Most sites have their own host.";
     SITE_ORIGIN: OriginUrl = Site "origin", reader::ORIGIN, Required;
-        "URL of the origin server: `http://HOST[:PORT]`, or a table with the options below.",
+        "URL of the origin server: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`, or a \
+         table with the options below.",
         "There is no default origin server.";
     SITE_FETCH_TIMEOUT: Duration = Site "fetch_timeout", reader::DURATION, Value(r#""30s""#),
         r#""1ms""# to r#""1h""#;
@@ -516,6 +517,40 @@ options! {
         "Time that an idle connection to the origin is kept.",
         "Below the 75 seconds of common origins, so that they rarely close a connection first.";
 
+    ORIGIN_CA: PathBuf = SiteOrigin "ca", reader::PATH, Derived("the roots of Mozilla");
+        "PEM file with the authorities of the certificate of an `https://` origin, or `system` for \
+         those that the operating system trusts.",
+        "Part of the binary, so that a container needs no package with roots.";
+    ORIGIN_SERVER_NAME: String = SiteOrigin "server_name", reader::ORIGIN_HOST,
+        Derived("`host` if it is a name, else that of the URL");
+        "Name in the certificate of an `https://` origin, which is also sent as server name \
+         indication.",
+        "The name that the origin is asked for.";
+    ORIGIN_VERIFY: bool = SiteOrigin "verify", reader::TRUTH, Value("true");
+        "Verifies the certificate of an `https://` origin. `false` is warned of at the start and at \
+         each reload.",
+        "Without it, anyone on the path can answer for the origin.";
+    ORIGIN_CLIENT_CERTIFICATE: PathBuf =
+        SiteOrigin "client_certificate", reader::PATH, Derived("none");
+        "PEM file with the certificate that is shown to an `https://` origin which asks for one.",
+        "Most origins ask for none.";
+    ORIGIN_CLIENT_KEY: PathBuf = SiteOrigin "client_key", reader::PATH, Derived("none");
+        "PEM file with the private key of `client_certificate`.",
+        "Needed with `client_certificate` only.";
+    ORIGIN_CONNECT_TIMEOUT: Duration =
+        SiteOrigin "connect_timeout", reader::DURATION, Value(r#""2s""#), r#""1ms""# to r#""1m""#;
+        "Timeout for connecting to the origin, TLS included. A name lookup has another 2 seconds.",
+        "Two lost packets of a handshake are sent again within it.";
+    ORIGIN_BODY_TIMEOUT: Duration = SiteOrigin "body_timeout", reader::DURATION,
+        Derived("`fetch_timeout`"), r#""1ms""# to r#""1h""#;
+        "Timeout of each further piece of a response body.",
+        "An origin that takes long for the head may take as long for a piece.";
+    ORIGIN_RESOLVE_EVERY: Duration = SiteOrigin "resolve_every", reader::DURATION,
+        Value(r#""30s""#), r#""1s""# to r#""1d""#;
+        "Interval at which the name of the origin is looked up again, varied by a tenth. A failed \
+         lookup keeps the last addresses.",
+        "Follows a moved origin within half a minute.";
+
     LEASE_DURATION: Duration = SiteLease "duration", reader::DURATION, Value(r#""1500ms""#),
         r#""100ms""# to r#""1m""#;
         "Duration of a lease without a heartbeat: after it, another instance may fetch the key.",
@@ -529,6 +564,67 @@ options! {
         "Maximum wait for the fetch of another instance. Then the request gets a stale entry where \
          allowed, or fetches without storing.",
         "Above the duration of most fetches, below the timeout of common load balancers.";
+
+    BREAKER_ENABLED: bool = SiteBreaker "enabled", reader::TRUTH, Value("true");
+        "Stops requests to an origin that fails or is too slow. Meanwhile clients get stale \
+         responses where that is allowed, else `[site.fallback]` or 503.",
+        "A hung origin would cost each URL its whole `fetch_timeout`.";
+    BREAKER_ERROR_THRESHOLD: u64 =
+        SiteBreaker "error_threshold", reader::COUNT, Value("50"), "1" to "100";
+        "Percentage of failed calls that opens the breaker.",
+        "The default of most circuit breakers.";
+    BREAKER_MINIMUM_REQUESTS: u64 =
+        SiteBreaker "minimum_requests", reader::COUNT, Value("10"), "1" to "10000";
+        "Minimum number of calls in the window before a percentage counts.",
+        "Few failures may be chance.";
+    BREAKER_WINDOW: Duration = SiteBreaker "window", reader::DURATION, Value(r#""10s""#),
+        r#""100ms""# to r#""1h""#;
+        "Period whose calls are counted.",
+        "Short enough to notice a failure soon, long enough for a rate.";
+    BREAKER_WINDOW_CALLS: u64 =
+        SiteBreaker "window_calls", reader::COUNT, Value("0"), "0" to "10000";
+        "Number of last calls that are counted instead of a period; 0 counts a period.",
+        "A period forgets old failures by itself.";
+    BREAKER_OPEN_FOR: Duration = SiteBreaker "open_for", reader::DURATION, Value(r#""30s""#),
+        r#""100ms""# to r#""1h""#;
+        "Time for which an open breaker rejects requests, before a trial. A shorter `Retry-After` of \
+         the origin is honoured.",
+        "Gives an overloaded origin time to recover.";
+    BREAKER_FAILURE_STATUSES: Vec<u64> =
+        SiteBreaker "failure_statuses", reader::COUNTS, Value("[502, 503, 504]");
+        "Status codes of responses that count as failures.",
+        "500 is not among them, because one broken page must not stop a site.";
+    BREAKER_SLOW_CALL: Duration = SiteBreaker "slow_call", reader::DURATION, Value(r#""5s""#),
+        r#""0s""# to r#""1h""#;
+        "Time without a response head after which a call counts as slow, while it still runs; 0 \
+         turns this off.",
+        "Above the time of slow pages.";
+    BREAKER_SLOW_THRESHOLD: u64 =
+        SiteBreaker "slow_threshold", reader::COUNT, Value("80"), "1" to "100";
+        "Percentage of slow calls that opens the breaker.",
+        "An origin with some slow pages is usable.";
+    BREAKER_TRIALS: u64 = SiteBreaker "trials", reader::COUNT, Value("1"), "1" to "100";
+        "Maximum number of concurrent trials after `open_for`.",
+        "A recovering origin is not flooded.";
+
+    FALLBACK_STATUS: u64 = SiteFallback "status", reader::COUNT, Value("503"), "200" to "599";
+        "Status code of the fallback response.",
+        "Clients and other caches understand that it is temporary.";
+    FALLBACK_BODY: String = SiteFallback "body", reader::TEXT, Value(r#""""#);
+        "Body of the fallback response, which clients get when nothing stale may be served and the \
+         origin is unavailable. It is never stored, and never replaces a response of the origin.",
+        "Without the table, clients get an error page of forebay.";
+    FALLBACK_BODY_FILE: PathBuf = SiteFallback "body_file", reader::PATH, Derived("none");
+        "File with the body of the fallback response, instead of `body`; at most 1 MiB.",
+        "Short texts fit into the configuration.";
+    FALLBACK_CONTENT_TYPE: HeaderValue = SiteFallback "content_type", reader::FIELD_VALUE,
+        Value(r#""text/plain; charset=utf-8""#);
+        "`Content-Type` of the fallback response.",
+        "Browsers do not run it as a page.";
+    FALLBACK_RETRY_AFTER: Duration = SiteFallback "retry_after", reader::DURATION,
+        Value(r#""30s""#), r#""1s""# to r#""1d""#;
+        "`Retry-After` of the fallback response.",
+        "The default of `open_for`.";
 }
 
 impl Table {
@@ -547,13 +643,8 @@ impl Table {
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier"),
     ("tls.acme", "has no automatic certificates"),
-    ("site.breaker", "has no circuit breaker for origins"),
-    ("site.fallback", "has no fallback responses"),
     ("site.log", "has no log level per site"),
     ("site.origin.health", "has no health checks"),
-    ("site.origin.ca", "does not support TLS to origins"),
-    ("site.origin.client_certificate", "does not support TLS to origins"),
-    ("site.origin.client_key", "does not support TLS to origins"),
 ];
 
 #[cfg(test)]

@@ -1,19 +1,26 @@
 //! URL of a site's origin server.
 
+use forebay_http::EndpointAddress;
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use std::fmt;
+use std::path::PathBuf;
 
-/// Default port of `http` URLs (RFC 9110 section 4.2.1).
-const HTTP_PORT: u16 = 80;
+/// Beginning of the URL of a Unix socket.
+const UNIX: &str = "unix:";
 
-/// URL of an origin: scheme, host and port.
+/// URL of an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OriginUrl {
-    /// Scheme; always `http`, because this version does not support TLS to origins.
-    pub(crate) scheme: Scheme,
-    /// Host and port as typed.
-    pub(crate) authority: Authority,
+pub(crate) enum OriginUrl {
+    /// Server behind a host and a port.
+    Server {
+        /// `http` or `https`.
+        scheme: Scheme,
+        /// Host and port as typed.
+        authority: Authority,
+    },
+    /// Unix socket, without TLS.
+    Unix(PathBuf),
 }
 
 impl OriginUrl {
@@ -27,6 +34,12 @@ impl OriginUrl {
 
     fn parts(text: &str) -> Result<Self, &'static str> {
         const EXAMPLE: &str = "is not a URL such as \"http://127.0.0.1:3000\"";
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return match path.starts_with('/') && !path.starts_with("//") {
+                true => Ok(Self::Unix(path.into())),
+                false => Err("must have an absolute path, such as \"unix:/run/app.sock\""),
+            };
+        }
         // The parser of `Uri` silently drops a fragment, which is an error here.
         if text.contains('#') {
             return Err("must not have a fragment");
@@ -35,12 +48,8 @@ impl OriginUrl {
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             return Err(EXAMPLE);
         };
-        if scheme == Scheme::HTTPS {
-            return Err("uses TLS, which this version does not support for origins; use an \
-                        http:// URL");
-        }
-        if scheme != Scheme::HTTP {
-            return Err("must begin with http://");
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            return Err("must begin with http://, https:// or unix:/");
         }
         if authority.as_str().contains('@') {
             return Err("must not carry a user name or password");
@@ -53,13 +62,35 @@ impl OriginUrl {
         {
             return Err("has an invalid port; it must be a number from 1 to 65535");
         }
-        Ok(Self { scheme, authority })
+        Ok(Self::Server { scheme, authority })
     }
 
-    /// Host and port to connect to; the port is always present.
-    pub(crate) fn address(&self) -> String {
-        let port = self.authority.port_u16().unwrap_or(HTTP_PORT);
-        format!("{}:{port}", self.authority.host())
+    /// Address to connect to; the port of a server is always present.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        match self {
+            Self::Unix(path) => EndpointAddress::Unix(path.clone()),
+            Self::Server { scheme, authority } => {
+                let default = if *scheme == Scheme::HTTPS { 443 } else { 80 };
+                let port = authority.port_u16().unwrap_or(default);
+                let address = format!("{}:{port}", authority.host()).parse();
+                EndpointAddress::Tcp(address.unwrap_or_else(|_| authority.clone()))
+            }
+        }
+    }
+
+    /// Host of a server, without brackets.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Server { authority, .. } => {
+                Some(authority.host().trim_start_matches('[').trim_end_matches(']'))
+            }
+        }
+    }
+
+    /// Returns `true` if the connection uses TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Server { scheme, .. } if *scheme == Scheme::HTTPS)
     }
 }
 
@@ -70,7 +101,10 @@ fn has_port(authority: &Authority) -> bool {
 
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme, self.authority)
+        match self {
+            Self::Server { scheme, authority } => write!(f, "{scheme}://{authority}"),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
     }
 }
 
@@ -86,9 +120,11 @@ mod tests {
             ("HTTP://shop.internal", "shop.internal:80", "http://shop.internal"),
             ("http://[::1]:81", "[::1]:81", "http://[::1]:81"),
             ("http://[::1]", "[::1]:80", "http://[::1]"),
+            ("https://shop.internal", "shop.internal:443", "https://shop.internal"),
+            ("unix:/run/app.sock", "unix:/run/app.sock", "unix:/run/app.sock"),
         ] {
             let origin = OriginUrl::parse(url).unwrap();
-            assert_eq!(origin.address(), address);
+            assert_eq!(origin.address().label(), address);
             assert_eq!(origin.to_string(), shown);
         }
     }
@@ -100,8 +136,9 @@ mod tests {
             ("127.0.0.1:3000", "not a URL"),
             ("/path", "not a URL"),
             ("http://", "not a URL"),
-            ("https://shop.internal", "does not support for origins"),
-            ("ftp://shop.internal", "must begin with http://"),
+            ("ftp://shop.internal", "must begin with http://, https:// or unix:/"),
+            ("unix:app.sock", "absolute path"),
+            ("unix://run/app.sock", "absolute path"),
             ("http://me:secret@shop.internal", "user name"),
             ("http://shop.internal/base", "path or query"),
             ("http://shop.internal/?a", "path or query"),

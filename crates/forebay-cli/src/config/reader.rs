@@ -344,6 +344,39 @@ pub(super) const ORIGIN: Reader<OriginUrl> = Reader {
     order: None,
 };
 
+pub(super) const COUNTS: Reader<Vec<u64>> = Reader {
+    kind: "list of status codes",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| match (COUNT.read)(item, problems)? {
+            status @ 100..=599 => Some(status),
+            other => {
+                refuse(item, problems, format!("{other} must be at least 100 and at most 599"))
+            }
+        })
+    },
+    show: |all| bracketed(all, u64::to_string),
+    order: None,
+};
+
+pub(super) const TEXT: Reader<String> = Reader {
+    kind: "text",
+    read: |typed, problems| text(typed, problems, |text| Ok(text.to_owned())),
+    show: |text| format!("{text:?}"),
+    order: None,
+};
+
+pub(super) const FIELD_VALUE: Reader<HeaderValue> = Reader {
+    kind: "value of a field",
+    read: |typed, problems| {
+        text(typed, problems, |value| {
+            HeaderValue::from_str(value)
+                .map_err(|_| format!("\"{}\" is not a field value", value.escape_debug()))
+        })
+    },
+    show: |value| quoted(value.to_str().unwrap_or_default()),
+    order: None,
+};
+
 pub(super) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
     kind: "list of exactly one URL",
     read: |typed, problems| {

@@ -80,7 +80,17 @@ fn introduction(table: Table) -> &'static str {
             "Below its `[[site]]`, for instances that share a tier: which instance fetches, and \
              how long the others wait ([cluster.md](cluster.md))."
         }
-        Table::SiteOrigin => "Below its `[[site]]`, as an alternative to `origin = \"…\"`.",
+        Table::SiteOrigin => {
+            "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
+        }
+        Table::SiteBreaker => {
+            "Below its `[[site]]`: the circuit breaker of its origin \
+             ([origins.md](origins.md#an-origin-that-fails-or-hangs))."
+        }
+        Table::SiteFallback => {
+            "Below its `[[site]]`: the response while the origin is unavailable \
+             ([origins.md](origins.md#fallback-response)). Without it, clients get an error page."
+        }
     }
 }
 

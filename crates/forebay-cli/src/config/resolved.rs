@@ -5,6 +5,7 @@
 mod admin;
 mod disk;
 mod listeners;
+mod origin;
 mod redis;
 mod sites;
 mod tls;
@@ -23,8 +24,8 @@ use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
-use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method};
+pub(crate) use origin::ResolvedOrigin;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -182,27 +183,6 @@ pub(crate) struct ResolvedLease {
     pub(crate) heartbeat: Duration,
     /// Maximum wait for the fetch of another instance.
     pub(crate) wait_max: Duration,
-}
-
-/// Origin server of one site.
-#[derive(Debug, Clone)]
-pub(crate) struct ResolvedOrigin {
-    /// Scheme; always `http`.
-    pub(crate) scheme: Scheme,
-    /// Host and port as typed.
-    pub(crate) authority: Authority,
-    /// Host and port to connect to; the port is always present.
-    pub(crate) address: String,
-    /// Value of `Host` to send instead of the client's.
-    pub(crate) host: Option<String>,
-    /// Maximum number of connections; at least one.
-    pub(crate) connections_max: usize,
-    /// Time that an idle connection is kept; zero keeps none.
-    pub(crate) keep_alive: Duration,
-    /// Maximum number of fields in the head of one response.
-    pub(crate) fields_max: usize,
-    /// Maximum number of bytes of the head of one response.
-    pub(crate) head_max: usize,
 }
 
 /// Values of the flags of `serve` or their environment variables. Each overrides the file.

@@ -27,11 +27,15 @@ pub(crate) enum Table {
     SiteOrigin,
     /// `[site.lease]`
     SiteLease,
+    /// `[site.breaker]`
+    SiteBreaker,
+    /// `[site.fallback]`
+    SiteFallback,
 }
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
@@ -44,6 +48,8 @@ impl Table {
         Self::Site,
         Self::SiteOrigin,
         Self::SiteLease,
+        Self::SiteBreaker,
+        Self::SiteFallback,
     ];
 
     /// Path of the table without indexes, such as `site.origin`.
@@ -61,6 +67,8 @@ impl Table {
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
             Self::SiteLease => "site.lease",
+            Self::SiteBreaker => "site.breaker",
+            Self::SiteFallback => "site.fallback",
         }
     }
 
@@ -79,6 +87,8 @@ impl Table {
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
             Self::SiteLease => "[site.lease]",
+            Self::SiteBreaker => "[site.breaker]",
+            Self::SiteFallback => "[site.fallback]",
         }
     }
 
@@ -88,7 +98,7 @@ impl Table {
             Self::Top => &["listener", "tls", "memory", "disk", "redis", "site", "rule"],
             Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis", "lease", "rule", "transform"],
+            Self::Site => &["redis", "lease", "breaker", "fallback", "rule", "transform"],
             _ => &[],
         }
     }

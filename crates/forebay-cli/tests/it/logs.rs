@@ -188,7 +188,10 @@ async fn a_purge_is_logged_with_its_target_and_reach() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_failure_at_the_origin_is_logged_with_its_request_site_and_cause() -> anyhow::Result<()> {
     let origin = nowhere()?;
-    let second = format!("[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://{origin}\"\n");
+    // An open circuit breaker would answer with 503.
+    let breaker = "[site.breaker]\nenabled = false\n";
+    let second =
+        format!("{breaker}[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://{origin}\"\n");
     let file = ConfigFile::serving(&format!("http://{origin}"), "", &second)?;
     let cache = file.serve().await?;
     for number in 0..100 {

@@ -122,7 +122,7 @@ async fn an_invalid_flag_value_is_wrong_usage() -> anyhow::Result<()> {
         ("--redis", "http://127.0.0.1:6379", "--redis: is not a URL such as"),
         ("--listen", "8080", "--listen: "),
         ("--admin", "nowhere", "--admin: "),
-        ("--origin", "https://o", "does not support for origins"),
+        ("--origin", "ftp://o", "must begin with http://, https:// or unix:/"),
     ] {
         let launch = forebay(["serve", flag, value]);
         let launch = if flag == "--origin" { launch } else { launch.args(["--origin", origin]) };

@@ -348,3 +348,46 @@ async fn a_slow_handshake_and_an_address_in_use_are_reported() -> anyhow::Result
     assert!(error.to_string().contains(&expected), "{error:#}");
     Ok(())
 }
+
+/// Starts a cache whose origin is the TLS listener of another one. `more` are lines of its
+/// `[site.origin]`.
+async fn before(secure: &SecureCache, more: &str) -> anyhow::Result<(Launched, ConfigFile)> {
+    let more = more.replace("FOLDER", &secure.folder().display().to_string());
+    let file = ConfigFile::of(&format!(
+        "{PLAIN}[[site]]\nid = \"front\"\n[site.origin]\nurls = [\"https://{}\"]\n{more}\n",
+        secure.https
+    ))?;
+    Ok((file.serve().await?, file))
+}
+
+#[tokio::test]
+async fn the_certificate_of_an_https_origin_is_verified() -> anyhow::Result<()> {
+    let authority = Authority::new("test")?;
+    let folder = folder_with(&authority, &[("a", "shop.example"), ("client", "client.example")])?;
+    let open = SecureCache::start(folder, &short("")).await?;
+    let folder = folder_with(&authority, &[("a", "shop.example"), ("client", "client.example")])?;
+    let closed = format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[tls]\ncertificate = \"a.pem\"\n\
+         key = \"a.key\"\nclient_ca = \"ca.pem\"\n[[listener]]\naddress = \"HTTPS\"\ntls = true\n\
+         client_certificates = \"required\"\n{SITE}"
+    );
+    let closed = SecureCache::start(folder, &closed).await?;
+    let right = "ca = \"FOLDER/ca.pem\"\nserver_name = \"shop.example\"\n";
+    let wrong = "ca = \"FOLDER/ca.pem\"\nserver_name = \"other.example\"\n";
+    let pair = "client_certificate = \"FOLDER/client.pem\"\nclient_key = \"FOLDER/client.key\"\n";
+    let rows = [
+        (&open, right.to_owned(), 200, "forebay; "),
+        (&open, wrong.to_owned(), 502, "detail=origin-certificate-name"),
+        (&open, String::new(), 502, "detail=origin-certificate-authority"),
+        (&open, format!("{wrong}verify = false\n"), 200, "forebay; "),
+        (&closed, right.to_owned(), 502, "detail=origin-client-certificate"),
+        (&closed, format!("{right}{pair}"), 200, "forebay; "),
+    ];
+    for (secure, more, status, expected) in rows {
+        let (front, _file) = before(secure, &more).await?;
+        let reply = crate::world::get(&front, "/a").await?;
+        let shown = reply.field("cache-status").unwrap_or_default().to_owned();
+        assert_eq!((reply.status, shown.contains(expected)), (status, true), "{more}: {shown}");
+    }
+    Ok(())
+}

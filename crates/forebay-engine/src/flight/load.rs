@@ -210,6 +210,9 @@ pub enum LoadError {
     /// limit.
     #[error("rejected at a limit: {0}")]
     Overloaded(&'static str),
+    /// The circuit breaker of the origin is open; the duration is the time until its next trial.
+    #[error("the circuit breaker of the origin is open")]
+    Unavailable(Duration),
     /// The load did not start, because the last loads of the key failed, the last one with this
     /// error; the next load starts when the back-off of up to a second ends.
     #[error(
@@ -240,6 +243,7 @@ impl LoadError {
             Self::TimedOut(_) => "timed-out",
             Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
+            Self::Unavailable(_) => "breaker-open",
             Self::Tier(..) => "tier-failed",
             Self::Panicked(_) => "panicked",
             Self::NotCached => "not-cached",
@@ -263,9 +267,10 @@ impl LoadError {
     #[must_use]
     pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {
-            Self::Unreachable(_) | Self::TimedOut(_) | Self::Overloaded(_) => {
-                OriginFailure::Unreachable(demand.stale_if_unreachable)
-            }
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Overloaded(_)
+            | Self::Unavailable(_) => OriginFailure::Unreachable(demand.stale_if_unreachable),
             Self::RecentlyFailed(cause) => cause.trouble(demand),
             Self::Origin(_)
             | Self::Answered(_)
@@ -284,9 +289,11 @@ impl LoadError {
             | Self::TimedOut(_)
             | Self::Answered(_)
             | Self::Panicked(_) => true,
-            Self::Overloaded(_) | Self::RecentlyFailed(_) | Self::Tier(..) | Self::NotCached => {
-                false
-            }
+            Self::Overloaded(_)
+            | Self::Unavailable(_)
+            | Self::RecentlyFailed(_)
+            | Self::Tier(..)
+            | Self::NotCached => false,
         }
     }
 

@@ -277,7 +277,8 @@ pub(crate) fn respond_to_rejected(
     let peer: Peer = service.peer(info, &no_headers);
     let client = &peer.client;
     tracing::debug!(%client, %request, code = failure.code(), "client request rejected: {failure}");
-    let page = Page { request_headers: &no_headers, request, why: None, expose: false };
+    let request_headers = &no_headers;
+    let page = Page { request_headers, request, why: None, expose: false, fallback: None };
     let response = respond(&failure, page);
     service.metrics().count_rejected(response.status());
     service.log_refusal(&response, &peer);

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forebay_semantics::hop;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
-use tokio::sync::Notify;
 
 use crate::request_guard::{INTERIM_MAX, Interims};
 use crate::settings::OriginSettings;
@@ -88,6 +87,14 @@ impl HeadLimits {
         Self { fields_max: settings.fields_max, head_max: settings.head_max }
     }
 
+    pub(super) const fn fields_max(self) -> usize {
+        self.fields_max
+    }
+
+    pub(super) const fn head_max(self) -> usize {
+        self.head_max
+    }
+
     fn check(self, headers: &HeaderMap) -> Result<(), InvalidHead> {
         // Length on the wire, with colon, space and line ending.
         let line =
@@ -160,23 +167,17 @@ pub(super) fn forward_interim(interims: &Interims, status: StatusCode, fields: &
 
 /// Counter of the interim responses before one response.
 #[derive(Debug, Default)]
-pub(super) struct InterimCounter {
-    seen: AtomicUsize,
-    too_many: Notify,
-}
+pub(super) struct InterimCounter(AtomicUsize);
 
 impl InterimCounter {
     /// Counts one interim response.
     pub(super) fn count(&self) {
-        if self.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_MAX {
-            self.too_many.notify_one();
-        }
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until there are more than [`INTERIM_MAX`].
-    pub(super) async fn exceeded(&self) -> InvalidHead {
-        self.too_many.notified().await;
-        InvalidHead::Interims
+    /// Returns `true` if there were more than [`INTERIM_MAX`].
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > INTERIM_MAX
     }
 }
 
@@ -262,13 +263,12 @@ mod tests {
         assert_eq!(validate_head(&mut response, LIMITS), Err(InvalidHead::Coding));
     }
 
-    #[tokio::test]
-    async fn the_seventeenth_interim_response_is_too_many() {
+    #[test]
+    fn the_seventeenth_interim_response_is_too_many() {
         let interims = InterimCounter::default();
         (0..INTERIM_MAX).for_each(|_| interims.count());
-        let exceeded = futures_util::FutureExt::now_or_never(interims.exceeded());
-        assert_eq!(exceeded, None);
+        assert!(!interims.is_exceeded());
         interims.count();
-        assert_eq!(interims.exceeded().await, InvalidHead::Interims);
+        assert!(interims.is_exceeded());
     }
 }

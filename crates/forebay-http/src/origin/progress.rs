@@ -17,7 +17,13 @@ use super::{ClientFault, RequestBody};
 /// A long upload may take longer than the fetch timeout. The client timeouts bound the client; the
 /// fetch timeout runs only while the exchange waits for the origin to read or to respond.
 #[derive(Clone, Debug)]
-pub(super) struct Progress(Arc<Mutex<WaitingFor>>);
+pub(super) struct Progress(Arc<Mutex<State>>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    waiting_for: WaitingFor,
+    is_body_sent: bool,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum WaitingFor {
@@ -28,19 +34,26 @@ enum WaitingFor {
 impl Progress {
     /// Starts an exchange, which waits for the origin.
     pub(super) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(WaitingFor::Origin { since: Instant::now() })))
+        let waiting_for = WaitingFor::Origin { since: Instant::now() };
+        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false })))
     }
 
     /// Returns the time at which the origin times out, as of now.
     pub(super) fn due(&self, timeout: Duration) -> Instant {
-        match *self.0.lock() {
+        match self.0.lock().waiting_for {
             WaitingFor::Origin { since } => since + timeout,
             WaitingFor::Client => Instant::now() + timeout,
         }
     }
 
+    /// Returns `true` if the whole request body was passed on.
+    pub(super) fn is_body_sent(&self) -> bool {
+        self.0.lock().is_body_sent
+    }
+
     /// Wraps a request body so that its progress is recorded.
     pub(super) fn track(&self, inner: RequestBody) -> TrackedBody {
+        self.0.lock().is_body_sent = inner.is_end_stream();
         TrackedBody { inner, progress: self.clone() }
     }
 }
@@ -65,7 +78,8 @@ impl Body for TrackedBody {
             Poll::Ready(_) => WaitingFor::Origin { since: Instant::now() },
             Poll::Pending => WaitingFor::Client,
         };
-        *self.progress.0.lock() = waiting_for;
+        let is_body_sent = matches!(polled, Poll::Ready(None)) || self.inner.is_end_stream();
+        *self.progress.0.lock() = State { waiting_for, is_body_sent };
         polled.map_err(|error| ClientFault::of_body(&*error))
     }
 

@@ -6,42 +6,29 @@
 //! is withheld here, and reported when the read side has ended.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use futures_util::TryFutureExt;
-use futures_util::future::MapOk;
-use http::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::rt::TokioIo;
+use forebay_tls::client::ClientStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
-use tokio::net::TcpStream;
-use tower_service::Service;
+use tokio::net::{TcpStream, UnixStream};
 
 /// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to
 /// the bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
 const READ_MAX: u64 = (64 << 10) - 1;
 
-/// Connector to origins.
-#[derive(Clone, Debug)]
-pub(super) struct Connector(pub(super) HttpConnector);
-
-type Connecting = <HttpConnector as Service<Uri>>::Future;
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<OriginStream>;
-    type Error = <HttpConnector as Service<Uri>>::Error;
-    type Future = MapOk<Connecting, fn(TokioIo<TcpStream>) -> TokioIo<OriginStream>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        self.0.call(uri).map_ok(|stream| TokioIo::new(OriginStream::new(stream.into_inner())))
-    }
+/// Connected socket, with or without TLS.
+#[derive(Debug)]
+pub(super) enum Transport {
+    /// TCP without TLS.
+    Tcp(TcpStream),
+    /// Unix socket.
+    Unix(UnixStream),
+    /// TLS over TCP.
+    Tls(Box<ClientStream<TcpStream>>),
 }
 
 /// Number of bytes that a connection received since the last request was written to it.
@@ -57,7 +44,7 @@ impl Received {
 /// Connection to an origin on which a failed write does not hide a response.
 #[derive(Debug)]
 pub(super) struct OriginStream {
-    inner: Take<TcpStream>,
+    inner: Take<Transport>,
     received: Received,
     /// Set if bytes were read since the last write.
     has_read: bool,
@@ -73,9 +60,9 @@ enum ReadSide {
 }
 
 impl OriginStream {
-    fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(transport: Transport) -> Self {
         Self {
-            inner: stream.take(READ_MAX),
+            inner: transport.take(READ_MAX),
             received: Received::default(),
             has_read: false,
             read_side: ReadSide::Open,
@@ -83,7 +70,20 @@ impl OriginStream {
         }
     }
 
-    fn begin_write(&mut self) -> Poll<&mut TcpStream> {
+    pub(super) fn received(&self) -> Received {
+        self.received.clone()
+    }
+
+    /// Returns the address of the origin; `None` for a Unix socket.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self.inner.get_ref() {
+            Transport::Tcp(stream) => stream.peer_addr().ok(),
+            Transport::Tls(stream) => stream.get_ref().0.peer_addr().ok(),
+            Transport::Unix(_) => None,
+        }
+    }
+
+    fn begin_write(&mut self) -> Poll<&mut Transport> {
         if self.write_error.is_some() {
             // The socket is closed in both directions; the read side ends after the bytes already
             // received.
@@ -127,9 +127,67 @@ fn is_close(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
-impl Connection for OriginStream {
-    fn connected(&self) -> Connected {
-        self.inner.get_ref().connected().extra(self.received.clone())
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
     }
 }
 

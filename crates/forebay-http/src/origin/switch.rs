@@ -1,14 +1,19 @@
 //! Switching an origin connection to another protocol (RFC 9110 section 7.8).
 
-use std::pin::pin;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use bytes::{Buf, Bytes};
 use forebay_engine::LoadError;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 
-use super::accept::{InvalidHead, validate_head, validate_switch_head};
-use super::{FetchRequest, Origin, OriginBody, Progress};
+use super::accept::{InvalidHead, validate_switch_head};
+use super::stream::OriginStream;
+use super::{Answered, FetchRequest, Origin, OriginBody, Progress};
 use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
@@ -44,6 +49,9 @@ impl Origin {
         request: FetchRequest,
         protocols: &HeaderValue,
     ) -> Result<SwitchOutcome, LoadError> {
+        if let Some(breaker) = &self.breaker {
+            drop(breaker.admit(false)?);
+        }
         let tunnel = self.tunnels.clone().try_acquire_owned();
         let tunnel = tunnel.map_err(|_| {
             LoadError::Overloaded(
@@ -51,22 +59,73 @@ impl Origin {
             )
         })?;
         let progress = Progress::begin();
-        let (mut response, connection) = self.exchange_in_time(request, &progress).await?;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
-            let permits = super::ConnectionPermits { _connection: connection, unshared: None };
-            let stayed = response.map(|body| OriginBody::new(body, permits, self.fetch_timeout));
-            return Ok(SwitchOutcome::Declined(stayed));
+        let answered = self.exchange_in_time(request, &progress).await?;
+        if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }
+        let Answered { response, mut connection, permits } = answered;
         validate_switch_head(response.headers(), self.limits).map_err(LoadError::origin)?;
         let protocol = upgrade::agreed(protocols, response.headers());
         let protocol = protocol.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
-        let upgraded = hyper::upgrade::on(&mut response);
-        let upgraded =
-            async { upgraded.await.map_err(|error| LoadError::origin(error.to_string())) };
-        let upgraded = self.in_time(pin!(upgraded), &progress).await?;
-        let permits = TunnelPermits { _connection: connection, _tunnel: tunnel };
-        let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(upgraded, permits));
+        let switched = connection.detach().and_then(|connection| connection.into_switched());
+        let (stream, read) = switched.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
+        let stream = Box::new(SwitchedStream { read, stream });
+        let permits = TunnelPermits { _connection: permits.connection, _tunnel: tunnel };
+        let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(stream, permits));
         Ok(SwitchOutcome::Switched { headers, protocol, tunnel })
+    }
+}
+
+/// Connection after a protocol switch.
+#[derive(Debug)]
+struct SwitchedStream {
+    /// Bytes of the new protocol that arrived with the 101.
+    read: Bytes,
+    stream: OriginStream,
+}
+
+impl AsyncRead for SwitchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let length = self.read.len().min(buf.remaining());
+        buf.put_slice(&self.read[..length]);
+        self.read.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for SwitchedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

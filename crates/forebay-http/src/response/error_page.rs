@@ -8,11 +8,9 @@ use forebay_semantics::status::CacheStatus;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, whole_seconds};
 use crate::response::body::ResponseBody;
-
-/// Value of `Retry-After` in a 503, in seconds.
-const RETRY_AFTER_SECS: u32 = 1;
+use crate::settings::Fallback;
 
 /// Value of `Allow` in a 405 (RFC 9110 section 15.5.6): the supported methods.
 const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
@@ -28,6 +26,8 @@ pub(crate) struct Page<'a> {
     pub(crate) why: Option<Why>,
     /// Includes the cause in the response if `true`.
     pub(crate) expose: bool,
+    /// Response of the site that replaces errors without a response of the origin.
+    pub(crate) fallback: Option<&'a Fallback>,
 }
 
 /// Id of a request in the log, shown as 16 hexadecimal digits.
@@ -43,6 +43,9 @@ impl fmt::Display for RequestId {
 /// Builds the response to a failed request.
 #[must_use]
 pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBody> {
+    if let Some(fallback) = page.fallback.filter(|_| failure.lacks_origin()) {
+        return fall_back(failure, fallback, page.why);
+    }
     let cause = failure.cause().filter(|_| page.expose);
     let json = wants_json(page.request_headers);
     let body = if json { as_json(failure, &page, cause) } else { as_text(failure, &page, cause) };
@@ -55,7 +58,7 @@ pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBod
     let status = CacheStatus::forward(page.why.unwrap_or(Why::Bypass));
     CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
     if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECS));
+        headers.insert(RETRY_AFTER, HeaderValue::from(failure.retry_after()));
     }
     if failure.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static(FORWARDED_METHODS));
@@ -63,6 +66,19 @@ pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBod
     if failure.closes() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response
+}
+
+/// Builds the fallback response of a site.
+fn fall_back(failure: &Failure, fallback: &Fallback, why: Option<Why>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(fallback.body.clone()));
+    *response.status_mut() = fallback.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, fallback.content_type.clone());
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = CacheStatus::forward(why.unwrap_or(Why::Bypass));
+    CacheStatus { detail: Some(failure.code()), ..status }.append_to(headers);
+    headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(fallback.retry_after)));
     response
 }
 
@@ -112,18 +128,66 @@ fn wants_json(request_headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use forebay_engine::LoadError;
     use http_body_util::BodyExt;
 
     use super::*;
 
     fn page(request_headers: &HeaderMap, expose: bool) -> Page<'_> {
-        Page { request_headers, request: RequestId(7), why: Some(Why::UriMiss), expose }
+        Page {
+            request_headers,
+            request: RequestId(7),
+            why: Some(Why::UriMiss),
+            expose,
+            fallback: None,
+        }
     }
 
     async fn text(response: Response<ResponseBody>) -> String {
         let body = response.into_body().collect().await.expect("whole").to_bytes();
         String::from_utf8(body.to_vec()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn a_fallback_replaces_only_errors_without_a_response_of_the_origin() {
+        let fallback = Fallback {
+            status: StatusCode::OK,
+            body: Bytes::from_static(b"soon"),
+            content_type: HeaderValue::from_static("text/html"),
+            retry_after: Duration::from_millis(1_500),
+        };
+        let (left, recently) = (Duration::from_millis(100), Arc::new(LoadError::Answered(503)));
+        let rows = [
+            (Failure::Load(LoadError::Unavailable(left)), true),
+            (Failure::Load(LoadError::TimedOut(left)), true),
+            (Failure::Load(LoadError::unreachable("x")), true),
+            (Failure::MustRevalidate(LoadError::unreachable("x")), true),
+            (Failure::Load(LoadError::Answered(503)), false),
+            (Failure::Load(LoadError::RecentlyFailed(recently)), false),
+            (Failure::Load(LoadError::NotCached), false),
+            (Failure::NoSite, false),
+        ];
+        let request_headers = HeaderMap::new();
+        for (failure, expected) in rows {
+            let page = Page { fallback: Some(&fallback), ..page(&request_headers, false) };
+            let response = respond(&failure, page);
+            assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+            let is_fallback = response.headers().get(CONTENT_TYPE) == Some(&fallback.content_type);
+            assert_eq!(is_fallback, expected, "{failure}");
+            if expected {
+                assert_eq!(
+                    (response.status(), &response.headers()[RETRY_AFTER]),
+                    (StatusCode::OK, &HeaderValue::from(2))
+                );
+                assert_eq!(text(response).await, "soon");
+            }
+        }
+        let failure = Failure::Load(LoadError::Unavailable(Duration::from_millis(2_100)));
+        let response = respond(&failure, page(&request_headers, false));
+        assert_eq!(response.headers()[RETRY_AFTER], "3");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
 use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
-use forebay_semantics::{hop, validate};
+use forebay_semantics::{cdn_loop, hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -263,7 +263,7 @@ impl<'s> OriginRequest<'s> {
     }
 
     fn client_request(&self, headers: HeaderMap) -> Result<ClientRequest, Failure> {
-        if hop::loops(&headers) {
+        if hop::loops(&headers) || cdn_loop::has_passed(&headers, &self.site.loop_marker) {
             return Err(Failure::Loop);
         }
         let target = PathAndQuery::try_from(&*self.target)

@@ -39,6 +39,6 @@ pub(crate) fn fresh_entry(
 }
 
 fn is_immutable(entry: &Entry) -> bool {
-    let head = entry.head.bytes().and_then(|bytes| StoredHead::parse(bytes));
-    head.is_some_and(|head| Directives::of_response(&head).immutable)
+    let Some(bytes) = entry.head.bytes() else { return false };
+    StoredHead::parse(&bytes).is_some_and(|head| Directives::of_response(&head).immutable)
 }

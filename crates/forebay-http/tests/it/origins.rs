@@ -1,11 +1,15 @@
 //! Tests with origins that are unreachable or violate HTTP.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use forebay_http::{EndpointAddress, HostPattern, SiteSettings};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::origin::{Answer, Origin};
+use http::HeaderValue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::server::TestServer;
+use crate::server::{TestServer, site};
 
 fn fresh(body: &'static str) -> Answer {
     Answer::ok(body).field("Cache-Control", "max-age=60, stale-if-error=600")
@@ -117,8 +121,7 @@ async fn an_origin_connection_is_reused_after_a_complete_response() -> anyhow::R
         client.ask(&Request::new("HEAD", target)).await?;
         client.ask(&Request::new("POST", target).body("data")).await?;
     }
-    // One connection for repeatable requests, and one for others.
-    assert_eq!((origin.requests(), origin.counts().connections), (12, 2));
+    assert_eq!((origin.requests(), origin.counts().connections), (12, 1));
     Ok(())
 }
 
@@ -152,5 +155,94 @@ async fn a_request_that_waits_too_long_for_a_connection_gets_503() -> anyhow::Re
     assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
     assert_eq!(reply.field("cache-status"), Some("forebay; fwd=uri-miss; detail=overloaded"));
     assert_eq!(origin.requests(), 1);
+    Ok(())
+}
+
+/// A request that comes back to its site would wait for itself.
+#[tokio::test]
+async fn a_site_that_is_its_own_origin_answers_508_at_once() -> anyhow::Result<()> {
+    let unused = Origin::always(fresh("never")).await?;
+    let server = TestServer::start(unused.address(), &[]).await?;
+    server.service.reload(&[site(server.address)?]);
+    let mut client = Client::connect(server.address).await?;
+    for request in [Request::get("/a"), Request::new("POST", "/b").body("data")] {
+        let reply = tokio::time::timeout(Duration::from_secs(10), client.ask(&request)).await??;
+        let fields = reply.field("cache-status").unwrap_or_default().to_owned();
+        assert_eq!((reply.status, fields.contains("detail=loop")), (508, true), "{fields}");
+    }
+    assert_eq!(unused.requests(), 0);
+    Ok(())
+}
+
+/// A site may forward to another one of this process.
+#[tokio::test]
+async fn a_chain_of_two_sites_is_not_a_loop() -> anyhow::Result<()> {
+    let origin = Origin::always(fresh("hello")).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let named = |id: &str, host: &str, origin| {
+        let hosts = vec![HostPattern::Exact(host.into())];
+        anyhow::Ok(SiteSettings { id: id.into(), hosts, ..site(origin)? })
+    };
+    let mut outer = named("outer", "test.example", server.address)?;
+    outer.origin.host = Some(HeaderValue::from_static("inner.example"));
+    server.service.reload(&[outer, named("inner", "inner.example", origin.address())?]);
+    let reply = Client::connect(server.address).await?.ask(&Request::get("/a")).await?;
+    assert_eq!((reply.status, &*reply.text()), (200, "hello"));
+    let received = origin.received();
+    let marked = received[0].fields.all("cdn-loop").count();
+    assert_eq!((origin.requests(), marked), (1, 2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_origin_may_listen_on_a_unix_socket() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("app.sock");
+    let listener = tokio::net::UnixListener::bind(&path)?;
+    let accepted = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut buffer = vec![0; 4096];
+        for _ in 0..2 {
+            let length = stream.read(&mut buffer).await?;
+            assert!(buffer[..length].starts_with(b"GET /"), "{:?}", &buffer[..length]);
+            let answer =
+                "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 2\r\n\r\nhi";
+            stream.write_all(answer.as_bytes()).await?;
+        }
+        anyhow::Ok(())
+    });
+    let unused = Origin::always(fresh("never")).await?;
+    let server = TestServer::start(unused.address(), &[]).await?;
+    let mut settings = site(unused.address())?;
+    settings.origin.endpoints[0].address = EndpointAddress::Unix(path);
+    server.service.reload(&[settings]);
+    let mut client = Client::connect(server.address).await?;
+    for _ in 0..2 {
+        let reply = client.ask(&Request::get("/a")).await?;
+        assert_eq!((reply.status, &*reply.text()), (200, "hi"));
+    }
+    accepted.await?
+}
+
+/// Nobody polls an idle connection, but it is closed all the same.
+#[tokio::test]
+async fn idle_connections_are_closed_after_keep_alive() -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    let ended = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut buffer = vec![0; 4096];
+        let asked = stream.read(&mut buffer).await?;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await?;
+        anyhow::Ok((asked > 0, stream.read(&mut buffer).await?))
+    });
+    let server = TestServer::start(address, &[]).await?;
+    let mut settings = site(address)?;
+    settings.origin.keep_alive = Duration::from_millis(100);
+    server.service.reload(&[settings]);
+    let reply = Client::connect(server.address).await?.ask(&Request::get("/a")).await?;
+    assert_eq!(reply.status, 200);
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await???;
+    assert_eq!(ended, (true, 0));
     Ok(())
 }

@@ -91,7 +91,7 @@ impl TestServer {
 
     /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
-        self.service.metrics().render(self.service.engine(), &self.counters)
+        self.service.render_metrics(&self.counters)
     }
 
     /// Requests all connections to end.

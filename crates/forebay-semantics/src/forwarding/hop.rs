@@ -35,7 +35,7 @@ const HOP_BY_HOP: [HeaderName; 11] = [
 /// Fields that a `Connection` option cannot remove. RFC 9110 section 7.6.1 forbids naming fields for
 /// every recipient there; a client that does it wants the next recipient to frame, route, authorise
 /// or cache the message differently from this cache (CVE-2022-45059).
-const END_TO_END: [&str; 38] = [
+const END_TO_END: [&str; 39] = [
     "age",
     "authorization",
     "cache-control",
@@ -43,6 +43,7 @@ const END_TO_END: [&str; 38] = [
     "cache-groups",
     "cache-status",
     "cdn-cache-control",
+    "cdn-loop",
     "content-disposition",
     "content-encoding",
     "content-language",

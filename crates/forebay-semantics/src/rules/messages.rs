@@ -128,6 +128,13 @@ pub(super) const RULES: &[Rule] = &[
         "hop::a_request_with_too_many_via_entries_is_a_loop",
     ),
     rule(
+        "8586 2",
+        "A cache marks the requests that it forwards, and keeps the marks of others.",
+        "`CDN-Loop` gets a mark of the process and the site; a request with the own mark is \
+         rejected.",
+        "cdn_loop::a_request_that_comes_back_to_its_site_is_recognised",
+    ),
+    rule(
         "9110 15.2",
         "Interim responses are not final.",
         "They are never stored, and the final response follows them.",

@@ -69,7 +69,7 @@ fn a_name_without_a_near_match_lists_the_valid_names() {
 fn options_of_later_versions_have_their_own_message() {
     let (_, problems) = parse(
         "[memcached]\nurl = \"x\"\n\n[[site]]\nlog = \"warn\"\n\
-                               [site.breaker]\nenabled = true\n[site.origin]\nca = \"x\"\n",
+                               [site.transform]\nurl = 1\n[site.origin]\nhealth = \"x\"\n",
     );
     assert_eq!(problems.len(), 4, "{problems:?}");
     let all = problems.join("\n");
@@ -77,8 +77,8 @@ fn options_of_later_versions_have_their_own_message() {
                      memcached tier; remove it";
     assert!(all.contains(memcached), "{all}");
     assert!(all.contains("f.toml:5:1: site[0].log: `log` is not supported"));
-    assert!(all.contains("site[0].breaker: `breaker` is not supported"));
-    assert!(all.contains("site[0].origin.ca: `ca` is not supported"));
+    assert!(all.contains("site[0].transform: `transform` is not supported"));
+    assert!(all.contains("site[0].origin.health: `health` is not supported"));
     for (path, _) in LATER {
         let text = match path.rsplit_once('.') {
             None => format!("{path} = 1"),

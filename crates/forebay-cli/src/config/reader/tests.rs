@@ -93,8 +93,6 @@ fn more_than_one_origin_is_refused() {
     assert!(read(&ORIGINS, "[]").unwrap_err().contains("must name the origin"));
     let two = r#"["http://a", "http://b"]"#;
     assert!(read(&ORIGINS, two).unwrap_err().contains("one origin per site"));
-    assert_eq!(read(&ORIGINS, r#"["http://a"]"#).unwrap()[0].address(), "a:80");
-    let refused = read(&ORIGIN, "\"https://a\"").unwrap_err();
-    assert!(refused.contains("which this version does not support"), "{refused}");
+    assert_eq!(read(&ORIGINS, r#"["http://a"]"#).unwrap()[0].address().label(), "a:80");
     assert_eq!(Typed::flag("--origin", "x").place, Place::Flag);
 }

@@ -1,10 +1,9 @@
 //! Resolved configuration of the sites, and the checks between them.
 
-use super::{ResolvedLease, ResolvedOrigin, ResolvedSite, redis};
+use super::{ResolvedLease, ResolvedSite, origin, redis};
 use crate::config::file::{File, Section, SiteFile};
 use crate::config::host::HostPattern;
 use crate::config::options;
-use crate::config::origin_url::OriginUrl;
 use crate::config::problem::Problems;
 use crate::config::provenance::Provenance;
 use crate::config::rules;
@@ -39,6 +38,8 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 lease: None,
                 rules: None,
                 transforms: None,
+                breaker: None,
+                fallback: None,
             });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
@@ -85,7 +86,7 @@ fn site(
     let id = provenance.read(section, &options::SITE_ID);
     let hosts = hosts(section, provenance);
     let prefix = prefix(section, provenance);
-    let origin = origin(typed, provenance);
+    let origin = origin::origin(typed, folder, provenance);
     let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
     let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
     let stale_on_disconnect_max = provenance.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
@@ -210,39 +211,6 @@ fn distinct(mut methods: Vec<Method>) -> Vec<Method> {
     methods
 }
 
-fn origin(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedOrigin> {
-    let url = origin_url(typed, provenance);
-    let unsaid;
-    let section = match &typed.origin {
-        Some(section) => section,
-        None => {
-            let path = typed.site.path_of(options::SITE_ORIGIN.spec.name);
-            unsaid = Section::empty(Table::SiteOrigin, &path, typed.site.place);
-            &unsaid
-        }
-    };
-    let host = provenance.read(section, &options::ORIGIN_HOST);
-    let host_name = options::ORIGIN_HOST.spec.name;
-    if section.value(host_name).is_none() {
-        provenance.derived(section.path_of(host_name), "the client's");
-    }
-    let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
-    let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
-    let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
-    let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
-    let url = url?;
-    Some(ResolvedOrigin {
-        address: url.address(),
-        scheme: url.scheme,
-        authority: url.authority,
-        host,
-        connections_max: usize::try_from(connections_max?).ok()?,
-        keep_alive: keep_alive?,
-        fields_max: usize::try_from(fields_max?).ok()?,
-        head_max: usize::try_from(head_max?).ok()?,
-    })
-}
-
 fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLease> {
     let unsaid;
     let section = match &typed.lease {
@@ -277,16 +245,6 @@ fn lease(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<ResolvedLe
         }
     };
     Some(ResolvedLease { duration, heartbeat, wait_max })
-}
-
-/// URL of the origin: the value of `origin` (which a flag may have set), or that of the table.
-fn origin_url(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<OriginUrl> {
-    match &typed.origin {
-        Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
-            provenance.read(table, &options::ORIGIN_URLS)?.pop()
-        }
-        _ => provenance.read(&typed.site, &options::SITE_ORIGIN),
-    }
 }
 
 fn unique_ids(typed: &[SiteFile], sites: &[Option<ResolvedSite>], provenance: &mut Provenance<'_>) {

@@ -64,9 +64,8 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
-    assert_eq!(site.origin.address, "127.0.0.1:3000");
-    assert_eq!(site.origin.authority.as_str(), "127.0.0.1:3000");
-    assert_eq!((site.origin.scheme.as_str(), site.origin.host.as_deref()), ("http", None));
+    assert_eq!(site.origin.url.address().label(), "127.0.0.1:3000");
+    assert_eq!((site.origin.url.is_tls(), site.origin.host.as_deref()), (false, None));
     assert_eq!(site.origin.connections_max, 1024);
     assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
@@ -135,7 +134,7 @@ fn every_option_reaches_the_resolved_configuration() {
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings);
     assert!(site.heuristics_with_cookie);
-    assert_eq!(site.origin.address, "o:80");
+    assert_eq!(site.origin.url.address().label(), "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
@@ -160,7 +159,7 @@ fn flags_override_the_file() {
     assert_eq!(config.disk, Some(disk));
     assert_eq!((config.memory.size, config.memory.in_flight_max), (4 << 20, 1 << 20));
     assert_eq!(
-        (config.sites[0].id.as_str(), config.sites[0].origin.address.as_str()),
+        (config.sites[0].id.as_str(), &*config.sites[0].origin.url.address().label()),
         ("a", "other:1")
     );
     assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
@@ -168,7 +167,7 @@ fn flags_override_the_file() {
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
     let origin = with(table, &overrides).unwrap().sites.remove(0).origin;
-    assert_eq!((origin.address.as_str(), origin.connections_max), ("other:1", 3));
+    assert_eq!((&*origin.url.address().label(), origin.connections_max), ("other:1", 3));
 }
 
 #[test]
@@ -195,7 +194,7 @@ fn a_bad_flag_is_named() {
     let overrides = Overrides {
         listen: Some("8080".into()),
         admin: Some("x".into()),
-        origin: Some("https://o".into()),
+        origin: Some("ftp://o".into()),
         memory: Some("64".into()),
         redis: Some("hidden".into()),
         disk: Some(String::new()),
@@ -209,7 +208,7 @@ fn a_bad_flag_is_named() {
     assert!(lines.contains(&"--memory: \"64\" needs a unit, such as \"64MiB\"".to_owned()));
     assert!(lines.iter().any(|line| line.starts_with("--listen: \"8080\" is not an address")));
     assert!(lines.iter().any(|line| line.starts_with("--admin: \"x\" is not an address")));
-    assert!(lines.iter().any(|line| line.starts_with("--origin: \"https://o\" uses TLS")));
+    assert!(lines.iter().any(|line| line.starts_with("--origin: \"ftp://o\" must begin with")));
     let two = format!("{SITE}[[site]]\nid = \"b\"\nprefix = \"/b\"\norigin = \"http://o\"\n");
     let overrides = flag(|o, v| o.origin = Some(v), "http://other");
     assert_eq!(
@@ -646,4 +645,49 @@ fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
         ),
     ];
     assert_errors(&rows);
+}
+
+#[test]
+fn each_mistake_in_an_origin_has_one_sentence_with_its_place() {
+    let site = "[[site]]\nid = \"a\"\n";
+    let origin = "[site.origin]\nurls = [\"https://o\"]\n";
+    let rows = [
+        (
+            format!("{site}origin = \"ftp://o\""),
+            "f.toml:3:10: site[0].origin: \"ftp://o\" must begin",
+        ),
+        (format!("{site}[site.origin]\nurls = []"), "f.toml:4:8: site[0].origin.urls: must name"),
+        (
+            format!("{site}{origin}client_certificate = \"c.pem\""),
+            "f.toml:5:22: site[0].origin.client_certificate: needs `client_key`",
+        ),
+        (
+            format!("{site}{origin}client_key = \"c.key\""),
+            "f.toml:5:14: site[0].origin.client_key: needs `client_certificate`",
+        ),
+        (format!("{site}{origin}ca = \"none.pem\""), "f.toml:5:6: site[0].origin.ca: "),
+        (
+            format!("{site}origin = \"http://o\"\n[site.breaker]\nwindow_calls = 5"),
+            "f.toml:5:16: site[0].breaker.window_calls: 5 is less than `minimum_requests` (10)",
+        ),
+        (
+            format!("{site}origin = \"http://o\"\n[site.breaker]\nfailure_statuses = [42]"),
+            "f.toml:5:21: site[0].breaker.failure_statuses[0]: 42 must be at least 100",
+        ),
+        (
+            format!("{site}origin = \"http://o\"\n[site.fallback]\nbody_file = \"none\""),
+            "f.toml:5:13: site[0].fallback.body_file: ",
+        ),
+        (
+            format!(
+                "{site}origin = \"http://o\"\n[site.fallback]\nbody = \"a\"\nbody_file = \"b\""
+            ),
+            "f.toml:6:13: site[0].fallback.body_file: cannot be combined with `body`",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(expected), "{expected}: {}", found[0]);
+    }
 }

@@ -1,0 +1,138 @@
+//! Bodies of an origin's responses.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_engine::BrokenBody;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
+
+use super::pool::PooledConnection;
+
+/// Body of an origin's response. Fails if a piece takes longer than the body timeout. Holds its
+/// connection with the permits until its end.
+pub(crate) struct OriginBody {
+    /// Dropped before its connection: the rest of a body that has arrived is then skipped.
+    inner: Incoming,
+    exchange: Option<Exchange>,
+    piece_timeout: Duration,
+    /// Timer for the next piece; armed only while waiting.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Connection whose response is being received.
+pub(super) struct Exchange {
+    pub(super) connection: PooledConnection,
+    pub(super) permits: ConnectionPermits,
+}
+
+/// Permits that a response holds until its body has been received.
+#[derive(Debug)]
+pub(super) struct ConnectionPermits {
+    pub(super) connection: OwnedSemaphorePermit,
+    /// Permit of an unshared response.
+    pub(super) unshared: Option<OwnedSemaphorePermit>,
+}
+
+impl OriginBody {
+    pub(super) fn new(inner: Incoming, exchange: Exchange, piece_timeout: Duration) -> Self {
+        // The connection is released after the last byte.
+        let exchange = (!inner.is_end_stream()).then_some(exchange);
+        Self { inner, exchange, piece_timeout, timer: None }
+    }
+
+    /// Returns the permits, unless the body has ended.
+    pub(super) fn permits(&mut self) -> Option<&mut ConnectionPermits> {
+        self.exchange.as_mut().map(|exchange| &mut exchange.permits)
+    }
+
+    fn poll_inner(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(exchange) = &mut self.exchange else {
+            return Pin::new(&mut self.inner).poll_frame(cx);
+        };
+        let connection = exchange.connection.get().filter(|connection| connection.is_driven_here());
+        let Some(connection) = connection else {
+            return Pin::new(&mut self.inner).poll_frame(cx);
+        };
+        // The connection alone delivers frames, and it is polled here, so that it needs no waker.
+        let mut unwoken = Context::from_waker(Waker::noop());
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(&mut unwoken) {
+            return Poll::Ready(frame);
+        }
+        connection.drive(cx);
+        Pin::new(&mut self.inner).poll_frame(&mut unwoken)
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timeout = self.piece_timeout;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        timer.as_mut().poll(cx)
+    }
+
+    /// Converts the body to a stream of pieces for the engine, without trailers.
+    pub(crate) fn into_stream(self) -> forebay_engine::PieceStream {
+        Box::pin(futures_util::stream::unfold(Some(self), |body| async {
+            let mut body = body?;
+            loop {
+                match body.frame().await? {
+                    // Trailers are not stored.
+                    Ok(frame) => match frame.into_data() {
+                        Ok(piece) if piece.is_empty() => {}
+                        Ok(piece) => {
+                            return Some((Ok(piece), (!body.is_end_stream()).then_some(body)));
+                        }
+                        Err(_) => {}
+                    },
+                    Err(broken) => return Some((Err(broken), None)),
+                }
+            }
+        }))
+    }
+}
+
+impl Body for OriginBody {
+    type Data = Bytes;
+    type Error = BrokenBody;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+        if let Poll::Ready(frame) = self.poll_inner(cx) {
+            self.timer = None;
+            match &frame {
+                Some(Ok(_)) if !self.inner.is_end_stream() => {}
+                _ => self.exchange = None,
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
+        }
+        ready!(self.poll_timeout(cx));
+        let late = format!(
+            "the origin sent no further part of the response body within {:?} (body_timeout)",
+            self.piece_timeout
+        );
+        self.exchange = None;
+        Poll::Ready(Some(Err(BrokenBody::Source(late.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+fn broken(error: &hyper::Error) -> BrokenBody {
+    BrokenBody::Source(error.to_string().into())
+}

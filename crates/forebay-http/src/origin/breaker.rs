@@ -1,0 +1,169 @@
+//! Circuit breaker of a site: rejects requests to an origin that fails or is too slow.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
+use forebay_engine::{Audience, LoadError};
+use http::Response;
+use http::header::RETRY_AFTER;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::fault::ClientFault;
+use crate::settings::BreakerSettings;
+
+/// Circuit breaker of one site in this process.
+#[derive(Debug)]
+pub(super) struct SiteBreaker {
+    breaker: Mutex<CallBreaker>,
+    slow_call: Duration,
+    failure_statuses: Vec<u16>,
+    begun: Instant,
+    /// Notified when the breaker opens.
+    opened: Notify,
+}
+
+/// Decision about one call.
+pub(super) enum Decision<'b> {
+    /// The call may be made.
+    Call(RunningCall<'b>),
+    /// The call may be made as a trial.
+    Trial(RunningCall<'b>),
+}
+
+/// Call whose result is not known yet. A call that is dropped without a result does not count.
+pub(super) struct RunningCall<'b> {
+    breaker: &'b SiteBreaker,
+    ticket: CallTicket,
+    begun: Instant,
+    /// Set if the call counts as slow when it takes long. Time spent on a client's request body does
+    /// not tell anything about the origin.
+    is_timed: bool,
+    is_done: bool,
+}
+
+impl SiteBreaker {
+    pub(super) fn new(settings: &BreakerSettings) -> Self {
+        Self {
+            breaker: Mutex::new(CallBreaker::new(settings.rules)),
+            slow_call: settings.rules.slow_call,
+            failure_statuses: settings.failure_statuses.clone(),
+            begun: Instant::now(),
+            opened: Notify::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> CallState {
+        self.breaker.lock().state()
+    }
+
+    /// Decides about a call. `is_timed` is true if it counts as slow when it takes long.
+    ///
+    /// # Errors
+    /// [`LoadError::Unavailable`] if the breaker is open.
+    pub(super) fn admit(&self, is_timed: bool) -> Result<Decision<'_>, LoadError> {
+        let begun = Instant::now();
+        let call = |ticket| RunningCall { breaker: self, ticket, begun, is_timed, is_done: false };
+        match self.breaker.lock().admit(self.timestamp(begun)) {
+            CallAdmission::Admitted(ticket) => Ok(Decision::Call(call(ticket))),
+            CallAdmission::Trial(ticket) => Ok(Decision::Trial(call(ticket))),
+            CallAdmission::Rejected(left) => Err(LoadError::Unavailable(left)),
+        }
+    }
+
+    /// Returns the error of a call that is not made because the breaker is not closed.
+    pub(super) fn unavailable(&self) -> LoadError {
+        let now = self.timestamp(Instant::now());
+        LoadError::Unavailable(self.breaker.lock().time_left(now))
+    }
+
+    /// Makes a call and records its result. If the breaker opens, a call whose answer is shared ends
+    /// at once: otherwise all who wait for it would wait for an origin that does not answer.
+    pub(super) async fn run<B>(
+        &self,
+        mut call: RunningCall<'_>,
+        company: Audience,
+        exchange: impl Future<Output = Result<Response<B>, LoadError>>,
+    ) -> Result<Response<B>, LoadError> {
+        let (mut exchange, mut opened) = (pin!(exchange), pin!(self.opened.notified()));
+        let mut slow = pin!(sleep_until(call.begun + self.slow_call));
+        let mut may_become_slow = call.is_timed && !self.slow_call.is_zero();
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = exchange.as_mut() => break result,
+                () = slow.as_mut(), if may_become_slow => {
+                    may_become_slow = false;
+                    call.became_slow();
+                }
+                () = opened.as_mut(), if company == Audience::Shared => {
+                    break Err(self.unavailable());
+                }
+            }
+        };
+        call.end(&result);
+        result
+    }
+
+    fn timestamp(&self, at: Instant) -> Timestamp {
+        Timestamp::default().plus(at.saturating_duration_since(self.begun))
+    }
+
+    fn result_of<B>(&self, result: &Result<Response<B>, LoadError>) -> CallResult {
+        match result {
+            Ok(response) if self.failure_statuses.contains(&response.status().as_u16()) => {
+                CallResult::Failed
+            }
+            Ok(_) => CallResult::Worked,
+            Err(LoadError::Overloaded(_) | LoadError::Unavailable(_)) => CallResult::Abandoned,
+            Err(error) if ClientFault::in_error(error).is_some() => CallResult::Abandoned,
+            Err(_) => CallResult::Failed,
+        }
+    }
+}
+
+impl RunningCall<'_> {
+    fn became_slow(&mut self) {
+        let now = self.breaker.timestamp(Instant::now());
+        self.breaker.change(|breaker| breaker.became_slow(&mut self.ticket, now));
+    }
+
+    fn end<B>(&mut self, result: &Result<Response<B>, LoadError>) {
+        self.is_done = true;
+        let (result, after) = (self.breaker.result_of(result), result.as_ref().ok());
+        let after = after.and_then(|response| response.headers().get(RETRY_AFTER)?.to_str().ok());
+        let after = after.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        self.record(result, after);
+    }
+
+    fn record(&self, result: CallResult, after: Option<Duration>) {
+        let now = self.breaker.timestamp(Instant::now());
+        self.breaker.change(|breaker| breaker.ended(self.ticket, result, after, now));
+    }
+}
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.record(CallResult::Abandoned, None);
+        }
+    }
+}
+
+impl SiteBreaker {
+    /// Changes the breaker, and notifies the running calls if it opens.
+    fn change(&self, change: impl FnOnce(&mut CallBreaker)) {
+        let has_opened = {
+            let mut breaker = self.breaker.lock();
+            let before = breaker.state();
+            change(&mut breaker);
+            before != CallState::Open && breaker.state() == CallState::Open
+        };
+        if has_opened {
+            self.opened.notify_waiters();
+        }
+    }
+}

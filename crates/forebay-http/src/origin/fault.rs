@@ -1,0 +1,153 @@
+//! Errors of exchanges with an origin.
+
+use std::error::Error;
+use std::time::Duration;
+
+use forebay_engine::LoadError;
+use forebay_tls::client::TlsFailure;
+
+use super::accept::HeadLimits;
+use super::connection::Connection;
+use super::idle::{ClosedIdle, is_close};
+use crate::failure::Failure;
+use crate::request_guard::{ExpiredTimeout, FramingError};
+
+/// Failure of a client while its request was being forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClientFault {
+    /// The request body violates a framing rule or a limit.
+    #[error("the client's request body is rejected: {0}")]
+    BadBody(FramingError),
+    /// The request body arrived too slowly.
+    #[error("the client's request body arrived too slowly")]
+    TooSlow,
+    /// The connection ended before the request body did.
+    #[error("the client closed its connection before the end of its request body")]
+    Gone,
+}
+
+impl ClientFault {
+    /// Returns the fault that explains an error of a client's request body.
+    pub(crate) fn of_body(error: &(dyn Error + 'static)) -> Self {
+        if ExpiredTimeout::in_chain(error).is_some() {
+            return Self::TooSlow;
+        }
+        FramingError::in_chain(error).map_or(Self::Gone, Self::BadBody)
+    }
+
+    /// Returns the client fault in the source chain of a failed exchange.
+    fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        causes(error).find_map(|cause| cause.downcast_ref().copied())
+    }
+
+    /// Returns the client fault that caused a failed load, if there is one.
+    #[must_use]
+    pub(crate) fn in_error(error: &LoadError) -> Option<Self> {
+        let LoadError::Origin(cause) = error else { return None };
+        cause.downcast_ref().copied()
+    }
+}
+
+impl From<ClientFault> for Failure {
+    fn from(fault: ClientFault) -> Self {
+        match fault {
+            ClientFault::BadBody(why) => Self::Refused(why),
+            ClientFault::TooSlow => Self::TooSlow,
+            ClientFault::Gone => Self::ClientGone,
+        }
+    }
+}
+
+/// Reason for which there is no connection to an endpoint.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// The name of the endpoint has no address.
+    #[error("the name {0} was not resolved: {1}")]
+    Name(String, String),
+    /// The name lookup took too long.
+    #[error("the name {0} was not resolved within {1:?}")]
+    NameTimeout(String, Duration),
+    /// The endpoint does not accept connections.
+    #[error("{0}: {1}")]
+    Io(String, std::io::Error),
+    /// The TLS handshake failed.
+    #[error("{0}: TLS failed: {2}")]
+    Tls(String, TlsFailure, std::io::Error),
+    /// Connecting took too long, TLS included.
+    #[error("{0}: no connection within {1:?} (connect_timeout)")]
+    Timeout(String, Duration),
+}
+
+impl ConnectError {
+    /// Returns the failure of TLS, if it is the reason.
+    const fn tls(&self) -> Option<TlsFailure> {
+        match self {
+            Self::Tls(_, failure, _) => Some(*failure),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConnectError> for LoadError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Timeout(_, limit) | ConnectError::NameTimeout(_, limit) => {
+                Self::TimedOut(limit)
+            }
+            error => Self::unreachable(error),
+        }
+    }
+}
+
+/// TLS failure of an established connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct TlsBroken {
+    failure: TlsFailure,
+    text: String,
+}
+
+/// Returns the code of a failed load for logs and error responses.
+#[must_use]
+pub(crate) fn code(error: &LoadError) -> &'static str {
+    let LoadError::Unreachable(cause) = error else { return error.code() };
+    let connecting = cause.downcast_ref().and_then(ConnectError::tls);
+    let established = cause.downcast_ref().map(|broken: &TlsBroken| broken.failure);
+    connecting.or(established).map_or_else(|| error.code(), TlsFailure::code)
+}
+
+/// Converts an error of hyper. A slow client or an invalid request body is not a failure of the
+/// origin. All other errors are reported with their causes, because hyper's own message does not
+/// name them.
+pub(super) fn explain(
+    error: &hyper::Error,
+    endpoint: &str,
+    connection: &Connection,
+    limits: HeadLimits,
+) -> LoadError {
+    if let Some(fault) = ClientFault::in_chain(error) {
+        return LoadError::origin(fault);
+    }
+    if error.is_parse_too_large() {
+        return LoadError::origin(limits.exceeded(connection.received()));
+    }
+    let mut text = format!("{endpoint}: {error}");
+    for cause in causes(error) {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+    }
+    let tls = causes(error).find_map(|cause| TlsFailure::of(cause.downcast_ref()?));
+    if let Some(failure) = tls {
+        return LoadError::unreachable(TlsBroken { failure, text });
+    }
+    match is_close(error) {
+        true if connection.is_used => LoadError::unreachable(ClosedIdle(text)),
+        true => LoadError::unreachable(text),
+        false => LoadError::origin(text),
+    }
+}
+
+/// Returns the sources of an error, the nearest first.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&error| error.source())
+}

@@ -1,0 +1,159 @@
+//! Settings of an origin and of its endpoints.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::CallRules;
+use forebay_semantics::Scheme;
+use forebay_tls::client::{ServerName, TlsClient};
+use http::HeaderValue;
+use http::uri::Authority;
+
+use crate::authority::normalise_authority;
+
+/// Default maximum number of fields of a response head: applications set a few dozen.
+const FIELDS_MAX: usize = 256;
+
+/// Default maximum length of a response head in bytes: [`FIELDS_MAX`] fields of 1 KiB.
+const HEAD_MAX: usize = 256 << 10;
+
+/// Settings of an origin server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginSettings {
+    /// Endpoints of the origin; at least one. A request cannot change them.
+    pub endpoints: Vec<EndpointSettings>,
+    /// Value of `Host` in requests to the origin; `None` forwards the client's.
+    pub host: Option<HeaderValue>,
+    /// Maximum number of concurrent requests to the origin.
+    pub connections_max: usize,
+    /// Maximum time for which an idle connection to the origin is kept.
+    pub keep_alive: Duration,
+    /// Maximum number of fields in one response head of the origin.
+    pub fields_max: usize,
+    /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
+    pub head_max: usize,
+    /// Time limits of the phases of an exchange.
+    pub timeouts: PhaseTimeouts,
+    /// Interval at which the names of endpoints are resolved again.
+    pub resolve_every: Duration,
+    /// Circuit breaker; `None` if there is none.
+    pub breaker: Option<BreakerSettings>,
+}
+
+/// Circuit breaker of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Thresholds.
+    pub rules: CallRules,
+    /// Status codes of responses that count as failures.
+    pub failure_statuses: Vec<u16>,
+}
+
+/// Time limits of the phases of an exchange, within the site's `fetch_timeout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseTimeouts {
+    /// Maximum time for connecting, TLS included. A name lookup has this time again.
+    pub connect: Duration,
+    /// Maximum time for each piece of a response body; `None` means the site's `fetch_timeout`.
+    pub body: Option<Duration>,
+}
+
+impl Default for PhaseTimeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(2), body: None }
+    }
+}
+
+/// Server of an origin, and the way to connect to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointSettings {
+    /// Address of the server.
+    pub address: EndpointAddress,
+    /// TLS client; `None` connects without TLS.
+    pub tls: Option<EndpointTls>,
+}
+
+/// TLS client of an endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointTls {
+    /// Name in the server's certificate, and in the server name indication.
+    pub name: ServerName<'static>,
+    /// Client with its trusted authorities and its own certificate.
+    pub client: TlsClient,
+}
+
+/// Address of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointAddress {
+    /// Host, as a name or an IP address, and port.
+    Tcp(Authority),
+    /// Path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl EndpointAddress {
+    /// Returns the label of the endpoint in metrics and logs.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Tcp(authority) => authority.to_string(),
+            Self::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+}
+
+impl OriginSettings {
+    /// Returns default settings for an origin with one endpoint at `authority`, without TLS.
+    #[must_use]
+    pub fn new(authority: Authority) -> Self {
+        Self {
+            endpoints: vec![EndpointSettings {
+                address: EndpointAddress::Tcp(authority),
+                tls: None,
+            }],
+            host: None,
+            connections_max: 1_024,
+            keep_alive: Duration::from_secs(60),
+            fields_max: FIELDS_MAX,
+            head_max: HEAD_MAX,
+            timeouts: PhaseTimeouts::default(),
+            resolve_every: Duration::from_secs(30),
+            breaker: None,
+        }
+    }
+
+    /// Returns the authority in the key of a request without a host: the configured `Host` of the
+    /// origin, or the address of its first endpoint. `None` if the configured value is not a valid
+    /// authority.
+    pub(crate) fn own_authority(&self, scheme: Scheme) -> Option<Cow<'_, str>> {
+        let text = match (&self.host, self.endpoints.first().map(|endpoint| &endpoint.address)) {
+            (Some(host), _) => host.to_str().ok()?,
+            (None, Some(EndpointAddress::Tcp(authority))) => authority.as_str(),
+            (None, Some(EndpointAddress::Unix(_)) | None) => "localhost",
+        };
+        normalise_authority(scheme, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_without_a_host_gets_the_origins_authority() {
+        let own = |authority, host: Option<&'static str>| {
+            let authority = Authority::from_static(authority);
+            let host = host.map(HeaderValue::from_static);
+            let origin = OriginSettings { host, ..OriginSettings::new(authority) };
+            origin.own_authority(Scheme::Http).map(Cow::into_owned)
+        };
+        assert_eq!(own("Origin.internal:80", None).as_deref(), Some("origin.internal"));
+        assert_eq!(own("127.0.0.1:3000", None).as_deref(), Some("127.0.0.1:3000"));
+        assert_eq!(own("127.0.0.1:3000", Some("Shop:81")).as_deref(), Some("shop:81"));
+        assert_eq!(own("127.0.0.1:3000", Some("a b")), None);
+        let mut origin = OriginSettings::new(Authority::from_static("a"));
+        origin.endpoints[0].address = EndpointAddress::Unix("/run/app.sock".into());
+        assert_eq!(origin.own_authority(Scheme::Http).as_deref(), Some("localhost"));
+    }
+}

@@ -9,6 +9,7 @@
 //! | `provenance` | value of every option and its source |
 //! | `check` | `forebay check` |
 //! | `reference` | `docs/config.md`, rendered from the options |
+//! | `warnings` | valid values that rarely are wanted |
 //! | `units` | durations and sizes with units |
 //! | `problem` | errors with their positions, collected |
 //! | `host`, `listen_address`, `origin_url`, `redis_url` | values with their own grammar |
@@ -32,7 +33,9 @@ pub(crate) mod resolved;
 mod table;
 mod typed;
 pub(crate) mod units;
+pub(crate) mod warnings;
 
+pub(crate) use file::nearest;
 pub(crate) use host::HostPattern;
 pub(crate) use listen_address::ListenAddress;
 pub(crate) use reader::{AccessLog, ListenerRole, Protocol};

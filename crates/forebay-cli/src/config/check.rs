@@ -5,6 +5,7 @@ use super::problem::Problems;
 use super::provenance::Row;
 use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
 use super::units::{ShortDuration, ShortSize};
+use super::warnings;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -23,7 +24,10 @@ const INVALID: u8 = 1;
 /// If writing fails for another reason than a closed pipe.
 pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> io::Result<u8> {
     let (code, written) = match resolve(Some(path), &Overrides::default()) {
-        Ok((config, rows)) => (VALID, summary(path, &config, out).and_then(|()| table(&rows, out))),
+        Ok((config, rows)) => {
+            let printed = summary(path, &config, out).and_then(|()| table(&rows, out));
+            (VALID, printed.and_then(|()| print_warnings(&config, err)))
+        }
         Err(problems) => (INVALID, mistakes(&problems, err)),
     };
     match written {
@@ -34,6 +38,10 @@ pub(crate) fn check(path: &Path, out: &mut impl Write, err: &mut impl Write) -> 
 
 fn addresses(config: &ResolvedConfig) -> Vec<&ListenAddress> {
     config.listeners.iter().map(|listener| &listener.address).collect()
+}
+
+fn print_warnings(config: &ResolvedConfig, err: &mut impl Write) -> io::Result<()> {
+    warnings::of(config).iter().try_for_each(|warning| writeln!(err, "warning: {warning}"))
 }
 
 fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {

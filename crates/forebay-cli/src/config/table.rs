@@ -11,6 +11,8 @@ pub(crate) enum Table {
     Tls,
     /// `[[tls.certificates]]`
     TlsCertificate,
+    /// `[access]`
+    Access,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -31,11 +33,12 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
         Self::TlsCertificate,
+        Self::Access,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -53,6 +56,7 @@ impl Table {
             Self::Listener => "listener",
             Self::Tls => "tls",
             Self::TlsCertificate => "tls.certificates",
+            Self::Access => "access",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -71,6 +75,7 @@ impl Table {
             Self::Listener => "[[listener]]",
             Self::Tls => "[tls]",
             Self::TlsCertificate => "[[tls.certificates]]",
+            Self::Access => "[access]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -85,7 +90,7 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site"],
+            Self::Top => &["listener", "tls", "access", "memory", "disk", "redis", "site"],
             Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease"],

@@ -19,6 +19,7 @@ mod imports;
 mod instructions;
 mod mutate;
 mod needs;
+mod package;
 mod process;
 mod real_software;
 mod snippets;
@@ -68,6 +69,8 @@ enum Command {
     },
     /// Runs benchmarks: `cargo xtask bench --list`.
     Bench(bench::Options),
+    /// Builds and checks what users install: binary, image, units, configurations.
+    Package(package::Options),
     /// Measures the build of the library from an empty folder.
     BuildTime,
 }
@@ -97,6 +100,7 @@ fn run(command: Command) -> Result<()> {
         Command::Instructions(options) => instructions::run(options),
         Command::Mutate { words } => mutate::run(&words.join(" ")),
         Command::Bench(options) => bench::run(&options),
+        Command::Package(options) => package::run(options),
         Command::BuildTime => bench::build_time(),
     }
 }

@@ -25,6 +25,7 @@ use serde_json::json;
 use crate::admin_token::Token;
 use crate::listener::ListeningSocket;
 use crate::listener::socket::listen;
+use crate::log::Log;
 use crate::probe;
 use crate::reload::Reload;
 use crate::small_server::{self, Answer, ServerLimits, text};
@@ -51,6 +52,7 @@ pub(crate) struct AdminState {
     pub(crate) service: Arc<Service>,
     pub(crate) front: Arc<GuardCounters>,
     pub(crate) reload: Arc<Reload>,
+    pub(crate) log: Arc<Log>,
     pub(crate) shared: Vec<SharedTier>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) disk: Option<Arc<Disk>>,
@@ -133,7 +135,7 @@ impl AdminHandler {
     }
 
     fn metrics(&self) -> String {
-        let AdminState { service, front, shared, disk, certificates, .. } = &self.state;
+        let AdminState { service, front, shared, disk, certificates, log, .. } = &self.state;
         if let Some(certificates) = certificates {
             service.metrics().set_certificates(certificates);
         }
@@ -147,6 +149,8 @@ impl AdminHandler {
             disk::count(disk, service.metrics());
         }
         service.metrics().set_phase(service.phase());
+        let (log, dropped) = log.dropped();
+        service.metrics().set_log_dropped(log, dropped);
         service.render_metrics(front)
     }
 }

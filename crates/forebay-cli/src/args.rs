@@ -1,11 +1,17 @@
 //! Command line arguments. Every flag of `serve` has an environment variable, `FOREBAY_<FLAG>`.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args as Group, Parser, Subcommand};
+use clap::{Args as Group, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
+use crate::config::nearest;
 use crate::config::resolved::Overrides;
+
+/// Version and commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FOREBAY_COMMIT"), ")");
 
 /// Examples at the end of `forebay --help`.
 const EXAMPLES: &str = "\
@@ -16,7 +22,7 @@ Use it:   forebay serve --origin http://127.0.0.1:3000
 
 /// Shared HTTP cache with request coalescing: many clients, one request to the origin.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "forebay", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -41,6 +47,17 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
     /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.
     Probe(ProbeArgs),
+    /// Print the completions of a shell.
+    Completions {
+        /// Name of the shell.
+        shell: Shell,
+    },
+    /// Write the manual pages to a folder.
+    #[command(hide = true)]
+    Manual {
+        /// Folder, which must exist.
+        folder: PathBuf,
+    },
 }
 
 /// Flags of `serve`. Each one overrides the file. The help hides the values of environment
@@ -127,6 +144,32 @@ impl ServeArgs {
         });
         complaints
     }
+}
+
+/// Prefix of the environment variables of `serve`.
+const PREFIX: &str = "FOREBAY_";
+
+/// Warnings about environment variables that begin like those of `serve` and are none of them.
+pub(crate) fn unknown_variables(set: impl Iterator<Item = OsString>) -> Vec<String> {
+    let command = Args::command();
+    let serve = command.find_subcommand("serve").into_iter();
+    let known = serve.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
+    let known: Vec<&str> = known.filter_map(|name| name.to_str()).collect();
+    let set = set.filter_map(|name| name.into_string().ok());
+    let ours = set.filter(|name| name.starts_with(PREFIX) && !is_of_kubernetes(name));
+    let unknown = ours.filter(|name| !known.contains(&name.as_str()));
+    let warning = unknown.map(|name| {
+        let near = nearest(known.iter().copied(), &name);
+        let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        format!("environment variable {name} is unknown and has no effect{near}")
+    });
+    warning.collect()
+}
+
+/// Returns `true` for variables that Kubernetes sets for a service whose name begins with `forebay`,
+/// such as `FOREBAY_SERVICE_HOST` and `FOREBAY_PORT_8080_TCP`.
+fn is_of_kubernetes(name: &str) -> bool {
+    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT")
 }
 
 /// Arguments of `check`.
@@ -218,4 +261,23 @@ pub(crate) struct PurgeWhat {
     /// All entries of all sites.
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_variable_is_named_with_the_nearest_one() {
+        let warnings =
+            |names: &[&str]| unknown_variables(names.iter().map(|name| OsString::from(*name)));
+        let known = ["FOREBAY_MEMORY", "FOREBAY_DISK_SIZE", "OTHER", "FOREBAYS"];
+        assert!(warnings(&known).is_empty());
+        let of_kubernetes = ["FOREBAY_SERVICE_HOST", "FOREBAY_PORT", "FOREBAY_PORT_8080_TCP_ADDR"];
+        assert!(warnings(&of_kubernetes).is_empty());
+        let near = warnings(&["FOREBAY_MEMROY"]);
+        assert!(near[0].ends_with("no effect; did you mean FOREBAY_MEMORY?"), "{near:?}");
+        let far = warnings(&["FOREBAY_COLOUR_OF_THE_PAGE"]);
+        assert!(far[0].ends_with("is unknown and has no effect"), "{far:?}");
+    }
 }

@@ -11,6 +11,7 @@
 //! | `explain` | `forebay check --explain` |
 //! | `reference` | `docs/config.md`, rendered from the options |
 //! | `bounded_file` | files of limited size |
+//! | `warnings` | valid values that rarely are wanted |
 //! | `units` | durations and sizes with units |
 //! | `rules` | rules of sites |
 //! | `problem` | errors with their positions, collected |
@@ -38,7 +39,9 @@ pub(crate) mod rules;
 mod table;
 mod typed;
 pub(crate) mod units;
+pub(crate) mod warnings;
 
+pub(crate) use file::nearest;
 pub(crate) use host::HostPattern;
 pub(crate) use listen_address::ListenAddress;
 pub(crate) use reader::{AccessLog, ListenerRole, Protocol};

@@ -1,7 +1,9 @@
 //! Sockets of listeners, and the streams that they accept.
 //!
-//! This folder also has sockets, TLS servers and the threads that serve connections. It uses `config`.
+//! This folder also has sockets, TLS servers and the threads that serve connections. It uses `config` and
+//! `service_manager`.
 
+pub(crate) mod inherited;
 pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod workers;
@@ -15,6 +17,7 @@ use forebay_http::edge::accept::AcceptRules;
 use forebay_semantics::PeerAddress;
 
 use crate::config::ListenAddress;
+use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::{listen, listen_unix};
 
 /// Listening socket with the rules for its connections.
@@ -36,17 +39,22 @@ pub(crate) enum AcceptedStream {
 }
 
 impl ListeningSocket {
-    /// Binds an address.
+    /// Returns the sockets of an address: one that is bound, or those of a name.
     ///
     /// # Errors
-    /// If it cannot be bound.
-    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
-        match address {
+    /// If it cannot be bound, or nothing of this name was inherited.
+    pub(crate) fn open(
+        address: &ListenAddress,
+        inherited: &InheritedSockets,
+    ) -> io::Result<Vec<Self>> {
+        let socket = match address {
             ListenAddress::Tcp(tcp) => listen(*tcp).map(Self::Tcp),
             ListenAddress::Unix(path) => {
                 listen_unix(path).map(|socket| Self::Unix(socket, address.clone()))
             }
-        }
+            ListenAddress::Inherited(name) => return inherited.named(name),
+        };
+        Ok(vec![socket?])
     }
 
     /// Bound address, with the port that the system chose.

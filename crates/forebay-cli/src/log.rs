@@ -1,9 +1,15 @@
-//! Log output: messages to stderr, one line each with named fields; the access log to stdout.
+//! Log output: messages to stderr, one line each with named fields; the access log to stdout or a
+//! file.
 
 mod line;
+mod queue;
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use tokio::signal::unix::Signal;
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -11,20 +17,79 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, reload};
 
 use crate::config::AccessLog;
+use crate::output::describe;
 use line::AccessLine;
+pub(crate) use queue::Destination;
+use queue::LogQueue;
 
-/// Handle to change the log level and the access log format at run time.
-pub(crate) struct Log(Box<dyn Fn(Level, AccessLog) + Send + Sync>);
+/// Name of the access log in metrics.
+const ACCESS_LOG: &str = "access";
+
+/// Handle to change the logs at run time.
+pub(crate) struct Log {
+    formats: Box<dyn Fn(Level, AccessLog) + Send + Sync>,
+    access: LogQueue,
+    /// File of the access log.
+    file: Mutex<Option<PathBuf>>,
+}
 
 impl Log {
     /// Sets the log level and the access log format.
     pub(crate) fn change(&self, level: Level, access: AccessLog) {
-        (self.0)(level, access);
+        (self.formats)(level, access);
+    }
+
+    /// Writes the access log to a destination that has been opened for `file` from now on.
+    pub(crate) fn redirect(&self, file: Option<PathBuf>, opened: Destination) {
+        *self.file.lock() = file;
+        self.access.redirect(opened);
+    }
+
+    /// Opens the file of the access log again, after it was renamed.
+    ///
+    /// # Errors
+    /// If it cannot be opened. The old file stays in use then.
+    fn reopen(&self) -> anyhow::Result<()> {
+        let file = self.file.lock().clone();
+        if file.is_some() {
+            self.access.redirect(Destination::open(file.as_deref())?);
+        }
+        Ok(())
+    }
+
+    /// Opens the log file again at each signal; returns when the signal stream ends.
+    pub(crate) async fn reopen_on_each(self: Arc<Self>, mut signals: Signal) {
+        while signals.recv().await.is_some() {
+            let log = self.clone();
+            let reopened = tokio::task::spawn_blocking(move || log.reopen()).await;
+            match reopened.unwrap_or_else(|error| Err(error.into())) {
+                Ok(()) => tracing::info!("log files opened again"),
+                Err(error) => tracing::error!(
+                    "log file not opened again, the previous one stays in use: {}",
+                    describe(&error)
+                ),
+            }
+        }
+    }
+
+    /// Logs that drop lines, with the number of these lines.
+    pub(crate) fn dropped(&self) -> (&'static str, u64) {
+        (ACCESS_LOG, self.access.dropped())
+    }
+
+    /// Waits until all lines so far are written, for a second at most.
+    pub(crate) fn flush(&self) {
+        self.access.flush();
     }
 }
 
-/// Installs the log: this project's messages from `level` on, those of libraries from `warn` on.
-pub(crate) fn init(level: Level, access: AccessLog) -> Log {
+/// Installs the log: this project's messages from `level` on, those of libraries from `warn` on. The
+/// access log goes to `file`, or to standard output.
+///
+/// # Errors
+/// If the file cannot be opened.
+pub(crate) fn init(level: Level, access: AccessLog, file: Option<&Path>) -> anyhow::Result<Log> {
+    let queue = LogQueue::start(Destination::open(file)?)?;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (messages_of, messages_to) = reload::Layer::new(messages_from(level));
     let messages = fmt::layer()
@@ -34,25 +99,26 @@ pub(crate) fn init(level: Level, access: AccessLog) -> Log {
         .with_filter(messages_of);
     let (common_of, common_to) = reload::Layer::new(requests_if(access == AccessLog::Common));
     let common = fmt::layer()
-        .with_writer(std::io::stdout)
+        .with_writer(queue.clone())
         .with_ansi(false)
         .event_format(AccessLine)
         .with_filter(common_of);
     let (json_of, json_to) = reload::Layer::new(requests_if(access == AccessLog::Json));
     let json = fmt::layer()
-        .with_writer(std::io::stdout)
+        .with_writer(queue.clone())
         .json()
         .flatten_event(true)
         .with_target(false)
         .with_level(false)
         .with_filter(json_of);
     tracing_subscriber::registry().with(messages).with(common).with(json).init();
-    Log(Box::new(move |level, access| {
+    let formats = Box::new(move |level, access| {
         // Reloading a layer fails only if the subscriber is gone; then there is nothing to change.
         let _ = messages_to.reload(messages_from(level));
         let _ = common_to.reload(requests_if(access == AccessLog::Common));
         let _ = json_to.reload(requests_if(access == AccessLog::Json));
-    }))
+    });
+    Ok(Log { formats, access: queue, file: Mutex::new(file.map(Path::to_owned)) })
 }
 
 fn messages_from(level: Level) -> Targets {

@@ -18,6 +18,9 @@
 //! | `output` | lines on stdout and stderr, the text of an error, exit codes |
 //! | `small_server` | HTTP servers for operators |
 //! | `stop` | signals and the limit on open files |
+//! | `machine`, `sanity` | limits of the machine, and the configuration checked against them |
+//! | `service_manager` | notifications to the service manager |
+//! | `manual` | completions of shells and manual pages |
 //!
 //! `cargo xtask tidy` checks that no cycle crosses these folders.
 
@@ -27,13 +30,17 @@ mod args;
 mod config;
 mod listener;
 mod log;
+mod machine;
+mod manual;
 mod origin;
 mod output;
 mod probe;
 mod probe_command;
 mod purge;
 mod reload;
+mod sanity;
 mod serve;
+mod service_manager;
 mod settings;
 mod small_server;
 mod stop;
@@ -61,6 +68,8 @@ fn main() -> ExitCode {
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Manual { folder } => manual::write_pages(&folder),
     };
     ExitCode::from(code.unwrap_or_else(|error| {
         print_error(format_args!("forebay: {}", describe(&error)));

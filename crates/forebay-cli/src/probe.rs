@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_http::{Phase, Service};
+use futures_util::future::join_all;
 use http::{Method, StatusCode};
 
 use crate::config::ListenAddress;
 use crate::listener::ListeningSocket;
+use crate::listener::inherited::InheritedSockets;
 use crate::small_server::{self, Answer, ServerLimits, text};
 
 /// Bounds of the probe listener: load balancers and a container runtime, which ask at once.
@@ -18,7 +20,7 @@ const LIMITS: ServerLimits =
 
 /// Probe listener that is bound and not yet running.
 pub(crate) struct Probe {
-    socket: ListeningSocket,
+    sockets: Vec<ListeningSocket>,
 }
 
 impl Probe {
@@ -26,19 +28,22 @@ impl Probe {
     ///
     /// # Errors
     /// A message with the address, the cause and the option to change.
-    pub(crate) fn bind(address: &ListenAddress) -> anyhow::Result<Self> {
-        let socket = ListeningSocket::bind(address).map_err(|error| {
+    pub(crate) fn bind(
+        address: &ListenAddress,
+        inherited: &InheritedSockets,
+    ) -> anyhow::Result<Self> {
+        let sockets = ListeningSocket::open(address, inherited).map_err(|error| {
             anyhow::anyhow!(
                 "probe listener cannot listen on {address}: {error}; choose another address with \
                  `probe` in the file"
             )
         })?;
-        Ok(Self { socket })
+        Ok(Self { sockets })
     }
 
-    /// Bound address, with the port that the system chose.
-    pub(crate) fn address(&self) -> Option<ListenAddress> {
-        self.socket.address()
+    /// Bound addresses, with the ports that the system chose.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
+        self.sockets.iter().filter_map(ListeningSocket::address)
     }
 
     /// Answers until the process exits.
@@ -47,7 +52,11 @@ impl Probe {
             let answer = answer(request.method(), request.uri().path(), service.phase());
             std::future::ready(answer)
         };
-        small_server::run(self.socket, LIMITS, answer).await;
+        let running = self
+            .sockets
+            .into_iter()
+            .map(|socket| small_server::run(socket, LIMITS, answer.clone()));
+        join_all(running).await;
     }
 }
 

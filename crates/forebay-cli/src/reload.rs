@@ -17,8 +17,9 @@ use tokio::signal::unix::Signal;
 use crate::admin_token::Token;
 use crate::config::AccessLog;
 use crate::config::resolved::{Overrides, ResolvedConfig};
-use crate::log::Log;
-use crate::{output, settings};
+use crate::config::warnings;
+use crate::log::{Destination, Log};
+use crate::{output, service_manager, settings};
 
 /// Maximum wait for another reload to end. A reload takes milliseconds unless the disk hangs.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -37,7 +38,7 @@ pub(crate) struct ReloadTargets {
     pub(crate) limits: Arc<AddressLimits>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) token: Arc<Token>,
-    pub(crate) log: Log,
+    pub(crate) log: Arc<Log>,
 }
 
 /// Reloads the configuration of a running cache.
@@ -75,10 +76,12 @@ impl Reload {
     /// # Errors
     /// One sentence for each error in the configuration. Nothing has changed then.
     pub(crate) async fn now(self: &Arc<Self>) -> Result<ReloadOutcome, Vec<String>> {
+        service_manager::reloading();
         let reload = self.clone();
         let reloading = tokio::task::spawn_blocking(move || reload.run());
         let result = reloading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
         self.targets.service.metrics().count_reload(result.is_ok());
+        service_manager::ready();
         match &result {
             Ok(outcome) => outcome.log(),
             Err(sentences) => sentences.iter().for_each(|sentence| {
@@ -113,6 +116,7 @@ impl Reload {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
         let ReloadTargets { service, limits, certificates, token, log } = &self.targets;
+        let access = Destination::open(config.access_file.as_deref())?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {
             store.replace(&tls.certificates, tls.unknown_name)?;
         }
@@ -121,6 +125,8 @@ impl Reload {
             needs_restart.push("admin_token_file");
         }
         log.change(config.log, config.access_log);
+        log.redirect(config.access_file.clone(), access);
+        warnings::of(config).iter().for_each(|warning| tracing::warn!("{warning}"));
         service.log_access(config.access_log != AccessLog::Off);
         service.trust_proxies(&Arc::new(config.trust.clone()));
         limits.set_max(config.connections_per_address_max);

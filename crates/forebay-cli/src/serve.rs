@@ -18,19 +18,21 @@ use tokio::sync::watch;
 
 use crate::admin::{Admin, AdminState};
 use crate::admin_token::Token;
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, unknown_variables};
 use crate::config::resolved::ResolvedConfig;
 use crate::config::{AccessLog, ListenAddress};
+use crate::listener::inherited::InheritedSockets;
 use crate::listener::tls::{self, Tls};
 use crate::listener::workers::Workers;
 use crate::log::Log;
 use crate::output::{FAILED, USAGE, print_error, print_line};
 use crate::probe::Probe;
 use crate::reload::{Reload, ReloadTargets, Source};
-use crate::stop::{Signals, hang_ups, raise_open_files};
+use crate::sanity::MachineFacts;
+use crate::stop::{Signals, hang_ups, log_rotations, raise_open_files};
 use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
-use crate::{log, settings};
+use crate::{log, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 use shutdown::ShutdownTimes;
@@ -61,7 +63,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let demo = if args.demo { Some(Demo::bind(&mut overrides)?) } else { None };
     // Dropped last, after the disk tier has closed its files.
     let is_demo_alone = args.demo && args.config.is_none();
-    let _folder = is_demo_alone.then(|| TempFolder::make_for(&mut overrides)).flatten();
+    let folder = is_demo_alone.then(|| TempFolder::make_for(&mut overrides)).flatten();
     let config = match ResolvedConfig::load(args.config.as_deref(), &overrides) {
         Ok(config) => config,
         Err(problems) => {
@@ -69,21 +71,33 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
-    let log = log::init(config.log, config.access_log);
+    let log = log::init(config.log, config.access_log, config.access_file.as_deref())?;
+    let log = Arc::new(log);
     raise_open_files();
+    // The temporary directory of a demo is no choice of the operator.
+    let disk = config.disk.as_ref().filter(|_| folder.is_none());
+    let warnings = sanity::check(&config, &MachineFacts::read(disk))?;
+    let variables = unknown_variables(std::env::vars_os().map(|(name, _)| name));
     let (signals, hang_ups) = (Signals::listen()?, hang_ups()?);
+    tokio::spawn(log.clone().reopen_on_each(log_rotations()?));
     let (stop, stopping) = watch::channel(false);
     let source = Source { file: args.config.clone(), overrides };
-    let running = Running::start(config, source, log, stopping)?;
+    let running = Running::start(config, source, log.clone(), stopping)?;
+    warnings.iter().chain(&variables).for_each(|warning| tracing::warn!("{warning}"));
     tokio::spawn(running.reload.clone().on_each(hang_ups));
     running.service.enter(Phase::Ready);
     print_line(format_args!("forebay ready: {}", running.addresses()));
+    service_manager::ready();
+    if let Some(interval) = service_manager::watchdog_interval() {
+        tokio::spawn(service_manager::watchdog(interval, running.workers.pulses()));
+    }
     if let Some(demo) = demo {
         demo.explain(&running.listeners, running.admin);
         // The origin runs until the process ends, because the drain needs its responses.
         tokio::spawn(demo.run());
     }
     running.serve_until_stopped(signals, stop).await;
+    log.flush();
     Ok(0)
 }
 
@@ -103,7 +117,7 @@ impl Running {
     fn start(
         config: ResolvedConfig,
         source: Source,
-        log: Log,
+        log: Arc<Log>,
         stopping: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
         let disk = config.disk.as_ref().map(disk::open).transpose()?;
@@ -113,12 +127,14 @@ impl Running {
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?;
-        let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref())?;
+        let inherited = InheritedSockets::take();
+        let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref(), &inherited)?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address();
-        let probes = config.probes.iter().map(Probe::bind).collect::<anyhow::Result<Vec<_>>>()?;
-        let probe_addresses = probes.iter().filter_map(Probe::address).collect();
+        let probes = config.probes.iter().map(|address| Probe::bind(address, &inherited));
+        let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
+        let probe_addresses = probes.iter().flat_map(Probe::addresses).collect();
         let connections = Connections {
             service: service.clone(),
             timeouts: ClientTimeouts::default(),
@@ -132,13 +148,14 @@ impl Running {
             limits,
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             token,
-            log,
+            log: log.clone(),
         };
         let reload = Arc::new(Reload::new(source, targets, config));
         let state = AdminState {
             service: service.clone(),
             front,
             reload: reload.clone(),
+            log,
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             shared,
@@ -177,7 +194,7 @@ impl Running {
 fn url(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => format!("http://{address}"),
-        ListenAddress::Unix(_) => address.to_string(),
+        ListenAddress::Unix(_) | ListenAddress::Inherited(_) => address.to_string(),
     }
 }
 
@@ -188,7 +205,7 @@ fn service(
     shared: &[SharedTier],
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Service> {
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::of_commit(env!("FOREBAY_COMMIT")));
     let memory = config.memory;
     let limits = Limits {
         memory: memory.size,

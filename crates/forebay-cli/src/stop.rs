@@ -49,6 +49,15 @@ pub(crate) fn hang_ups() -> anyhow::Result<Signal> {
     listen(SignalKind::hangup(), "SIGHUP")
 }
 
+/// Installs the handler of SIGUSR1, which opens log files again. Without it SIGUSR1 would end the
+/// process.
+///
+/// # Errors
+/// If the operating system refuses the handler.
+pub(crate) fn log_rotations() -> anyhow::Result<Signal> {
+    listen(SignalKind::user_defined1(), "SIGUSR1")
+}
+
 fn listen(kind: SignalKind, name: &str) -> anyhow::Result<Signal> {
     signal(kind).with_context(|| {
         format!("the handler of the signal {name} cannot be installed, so forebay does not start")

@@ -40,6 +40,8 @@ pub enum Signal {
     Int = 2,
     /// SIGHUP.
     Hup = 1,
+    /// SIGUSR1.
+    Usr1 = 10,
     /// SIGSTOP, which suspends the process.
     Stop = 19,
     /// SIGCONT, which resumes it.

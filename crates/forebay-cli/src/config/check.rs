@@ -6,6 +6,7 @@ use super::provenance::Row;
 use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
 use super::rules::RuleWarning;
 use super::units::{ShortDuration, ShortSize};
+use super::warnings;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -35,6 +36,7 @@ pub(crate) fn check(
             let code = if strict && !warnings.is_empty() { INVALID } else { VALID };
             let written = summary(path, &config, out)
                 .and_then(|()| table(&rows, out))
+                .and_then(|()| print_warnings(&config, err))
                 .and_then(|()| warned(path, &warnings, err));
             (code, written)
         }
@@ -48,6 +50,10 @@ pub(crate) fn check(
 
 fn addresses(config: &ResolvedConfig) -> Vec<&ListenAddress> {
     config.listeners.iter().map(|listener| &listener.address).collect()
+}
+
+fn print_warnings(config: &ResolvedConfig, err: &mut impl Write) -> io::Result<()> {
+    warnings::of(config).iter().try_for_each(|warning| writeln!(err, "warning: {warning}"))
 }
 
 fn mistakes(problems: &Problems, err: &mut impl Write) -> io::Result<()> {

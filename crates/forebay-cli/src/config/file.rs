@@ -64,6 +64,7 @@ pub(crate) struct File {
     pub(crate) memory: Section,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
+    pub(crate) access: Section,
     pub(crate) sites: Vec<SiteFile>,
     /// `[[rule]]`: rules of every site, before its own.
     pub(crate) rules: Option<Typed>,
@@ -81,6 +82,7 @@ impl File {
             memory: Section::empty(Table::Memory, "memory", place),
             redis: None,
             disk: Section::empty(Table::Disk, "disk", place),
+            access: Section::empty(Table::Access, "access", place),
             sites: Vec::new(),
             rules: None,
             whole: true,
@@ -180,6 +182,7 @@ impl Walk<'_> {
                 "tls" => file.tls = self.tls(value),
                 "memory" => self.table(value, &mut file.memory),
                 "disk" => self.table(value, &mut file.disk),
+                "access" => self.table(value, &mut file.access),
                 "redis" => file.redis = self.redis(Table::Redis.path(), value),
                 "site" => file.sites = self.sites(value),
                 "rule" => {
@@ -391,7 +394,7 @@ fn unknown_field(table: Table, name: &str) -> String {
     if let Some((_, missing)) = LATER.iter().find(|(later, _)| *later == path) {
         return format!("`{name}` is not supported: this version {missing}; remove it");
     }
-    if let Some(near) = nearest_name(table, name) {
+    if let Some(near) = nearest(table.names(), name) {
         return format!("unknown field; did you mean \"{near}\"?");
     }
     let elsewhere = Table::ALL.iter().find(|other| other.options().any(|spec| spec.name == name));
@@ -405,9 +408,9 @@ fn unknown_field(table: Table, name: &str) -> String {
 }
 
 /// Valid name with the fewest typing errors, if they are few enough.
-fn nearest_name(table: Table, name: &str) -> Option<&'static str> {
+pub(crate) fn nearest<'a>(valid: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
     let slips = |valid: &str| strsim::damerau_levenshtein(valid, name);
-    let nearest = table.names().min_by_key(|valid| slips(valid))?;
+    let nearest = valid.min_by_key(|valid| slips(valid))?;
     let slips_max = nearest.len().max(name.len()).div_ceil(3).min(SLIP_MAX);
     (slips(nearest) <= slips_max).then_some(nearest)
 }

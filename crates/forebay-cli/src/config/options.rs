@@ -147,12 +147,13 @@ options! {
         "Minimum severity of logged messages.",
         "Shows events that need an operator, without a line per request.";
     ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
-        "Access log on stdout: one line per request in the common log format or as JSON, or off.",
+        "Access log, on stdout unless `access.file` is set: one line per request in the common log format or as JSON, or off.",
         "A line per request costs more than a hit; the metrics count every request in any case.";
 
     LISTENER_ADDRESS: ListenAddress = Listener "address", reader::LISTEN_ADDRESS, Required;
         "IP address and port, or `unix:` and the path of a Unix socket (mode 0660; a socket file \
-         without a listener is replaced).",
+         without a listener is replaced), or `fd:` and the name of a socket that the service manager \
+         passes.",
         "A listener without an address has no use.";
     LISTENER_PROXY_PROTOCOL: bool =
         Listener "proxy_protocol", reader::PROXY_PROTOCOL, Value(r#""off""#);
@@ -219,10 +220,17 @@ options! {
         "PEM file with the private key of `certificate`, without a password.",
         "A certificate cannot be served without its key.";
 
-    MEMORY_SIZE: u64 = Memory "size", reader::SIZE, Value(r#""256MiB""#),
+    ACCESS_FILE: PathBuf = Access "file", reader::PATH, Derived("standard output");
+        "File of the access log; a relative path starts at the configuration file. SIGUSR1 and a reload \
+         open it again.",
+        "Service managers and container runtimes collect standard output.";
+
+    MEMORY_SIZE: u64 = Memory "size", reader::MEMORY_SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
         "Maximum size of the memory tier in bytes: bodies, header fields, keys and bookkeeping, \
-         stored or in flight.",
+         stored or in flight. A percentage such as `60%` is one of the memory limit of the control \
+         group, or of the machine if that is smaller. Above 75 % a warning is logged, above 95 % the \
+         start fails.",
         "Fits into small machines and holds about ten thousand pages.";
     MEMORY_OBJECT_MAX: u64 = Memory "object_max", reader::SIZE,
         Derived("`16MiB`, or `memory.size` if that is smaller"), r#""1B""# to r#""16TiB""#;

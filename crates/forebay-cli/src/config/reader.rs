@@ -7,6 +7,7 @@ use super::problem::Problems;
 use super::redis_url::RedisUrl;
 use super::typed::{Raw, Typed};
 use super::units::{Quantity, ShortDuration, ShortSize, UnitError, parse_duration, parse_size};
+use crate::machine;
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_redis::Codec;
@@ -79,7 +80,7 @@ pub(super) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
 };
 
 pub(super) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
-    kind: "address, or \"unix:\" and a path",
+    kind: "address, or \"unix:\" and a path, or \"fd:\" and a name",
     read: |typed, problems| text(typed, problems, ListenAddress::parse),
     show: |address| quoted(address),
     order: None,
@@ -257,6 +258,18 @@ pub(super) const SIZE: Reader<u64> = Reader {
     read: |typed, problems| measure(typed, problems, Quantity::Size, parse_size),
     show: |size| quoted(ShortSize(*size)),
     order: Some(Ord::cmp),
+};
+
+pub(super) const MEMORY_SIZE: Reader<u64> = Reader {
+    kind: "size, or percentage of the memory",
+    read: |typed, problems| match &typed.raw {
+        Raw::Text(percentage) if percentage.ends_with('%') => {
+            text(typed, problems, percentage_of_memory)
+        }
+        _ => (SIZE.read)(typed, problems),
+    },
+    show: SIZE.show,
+    order: SIZE.order,
 };
 
 pub(super) const DURATION: Reader<Duration> = Reader {
@@ -524,6 +537,22 @@ fn parse_site_id(id: &str) -> Result<String, String> {
         return Err(format!("\"{id}\" must be 1 to {SITE_ID_MAX} of a-z, 0-9 and \"-\""));
     }
     Ok(id.to_owned())
+}
+
+/// Reads a percentage of the memory that this process may use, in whole MiB.
+fn percentage_of_memory(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<u64>().ok());
+    let Some(number) = number.filter(|number| (1..=100).contains(number)) else {
+        return Err(format!("\"{text}\" must be a whole number from 1% to 100%"));
+    };
+    let Some(limit) = machine::memory() else {
+        let example = Quantity::Size.example();
+        return Err(format!(
+            "\"{text}\" cannot be used: the memory of this machine is not known; write a size such \
+             as {example}"
+        ));
+    };
+    Ok((limit.bytes / 100 * number) >> 20 << 20)
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {

@@ -80,6 +80,7 @@ fn introduction(table: Table) -> &'static str {
             "Below its `[[site]]`, for instances that share a tier: which instance fetches, and \
              how long the others wait ([cluster.md](cluster.md))."
         }
+        Table::Access => "The access log; `access_log` selects its format.",
         Table::SiteOrigin => {
             "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
         }

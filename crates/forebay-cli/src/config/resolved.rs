@@ -18,7 +18,7 @@ use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
 use super::reader::AccessLog;
 use super::rules::ResolvedRules;
-use super::typed::Typed;
+use super::typed::{Raw, Typed};
 use crate::config::bounded_file::read_bounded;
 use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
@@ -73,6 +73,8 @@ pub(crate) struct ResolvedConfig {
     pub(crate) log: Level,
     /// Format of the access log.
     pub(crate) access_log: AccessLog,
+    /// File of the access log; `None` means standard output.
+    pub(crate) access_file: Option<PathBuf>,
     /// Memory tier.
     pub(crate) memory: ResolvedMemory,
     /// Shared tier of all sites, if any.
@@ -356,6 +358,7 @@ fn build(
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
     let access_log = provenance.read(top, &options::ACCESS_LOG);
+    let access_file = access_file(file, folder, provenance);
     let memory = memory(file, provenance);
     let redis = redis::redis(file, folder, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
@@ -372,6 +375,7 @@ fn build(
         threads: threads?,
         log: log?,
         access_log: access_log?,
+        access_file: access_file?,
         memory: memory?,
         redis,
         disk: disk?,
@@ -396,6 +400,20 @@ fn probes(
     Some(probe.map(ListenAddress::Tcp).into_iter().collect())
 }
 
+/// File of the access log. The outer `None` means that there are errors.
+fn access_file(
+    file: &File,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<PathBuf>> {
+    let (section, name) = (&file.access, options::ACCESS_FILE.spec.name);
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "standard output");
+        return Some(None);
+    }
+    Some(Some(folder.join(provenance.read(section, &options::ACCESS_FILE)?)))
+}
+
 fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {
     let typed = provenance.read(&file.top, &options::THREADS)?;
     if typed > 0 {
@@ -410,6 +428,12 @@ fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {
 fn memory(file: &File, provenance: &mut Provenance<'_>) -> Option<ResolvedMemory> {
     let section = &file.memory;
     let size = provenance.read(section, &options::MEMORY_SIZE);
+    let typed = section.value(options::MEMORY_SIZE.spec.name).map(|typed| &typed.raw);
+    if let (Some(Raw::Text(typed)), Some(_)) = (typed, size)
+        && typed.ends_with('%')
+    {
+        provenance.amend(typed);
+    }
     let object_max = default_from(
         size.map(|size| size.min(OBJECT_MAX_DEFAULT)),
         section,

@@ -11,6 +11,8 @@ pub(crate) enum Table {
     Tls,
     /// `[[tls.certificates]]`
     TlsCertificate,
+    /// `[access]`
+    Access,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -35,11 +37,12 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
         Self::TlsCertificate,
+        Self::Access,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -59,6 +62,7 @@ impl Table {
             Self::Listener => "listener",
             Self::Tls => "tls",
             Self::TlsCertificate => "tls.certificates",
+            Self::Access => "access",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -79,6 +83,7 @@ impl Table {
             Self::Listener => "[[listener]]",
             Self::Tls => "[tls]",
             Self::TlsCertificate => "[[tls.certificates]]",
+            Self::Access => "[access]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -95,7 +100,7 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["listener", "tls", "memory", "disk", "redis", "site", "rule"],
+            Self::Top => &["listener", "tls", "access", "memory", "disk", "redis", "site", "rule"],
             Self::Tls => &["certificates"],
             Self::Redis => &["sentinel", "fallback"],
             Self::Site => &["redis", "lease", "breaker", "fallback", "rule", "transform"],

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::listener::AcceptedStream;
+use crate::service_manager::{self, Pulse, beat};
 
 /// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
@@ -41,6 +42,7 @@ pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
     next: usize,
     connections: Connections,
+    pulses: Vec<Pulse>,
 }
 
 impl Workers {
@@ -59,9 +61,13 @@ impl Workers {
             threads: Vec::new(),
             next: 0,
             connections: connections.clone(),
+            pulses: Vec::new(),
         };
         let drained = Arc::new(Barrier::new(count));
+        let watchdog = service_manager::watchdog_interval();
         for number in 0..count {
+            let pulse = Pulse::default();
+            workers.pulses.push(pulse.clone());
             let (queue, accepted) = mpsc::channel(QUEUE_MAX);
             let connections = connections.clone();
             let drained = drained.clone();
@@ -72,6 +78,9 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || {
+                    if let Some(interval) = watchdog {
+                        runtime.spawn(beat(interval, pulse));
+                    }
                     runtime.block_on(serve(accepted, connections, &drained, drain_max));
                     // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
@@ -81,6 +90,11 @@ impl Workers {
             workers.threads.push(thread);
         }
         Ok(workers)
+    }
+
+    /// Pulses of all threads, which beat if the service manager has a watchdog.
+    pub(crate) fn pulses(&self) -> Vec<Pulse> {
+        self.pulses.clone()
     }
 
     /// State that all connections share.

@@ -20,6 +20,7 @@ use tokio::task::unconstrained;
 
 use crate::config::resolved::ResolvedListener;
 use crate::config::{ListenAddress, ListenerRole, Protocol};
+use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::BACKLOG_MAX;
 use crate::listener::tls::Tls;
 use crate::listener::workers::{Accepted, Workers};
@@ -72,14 +73,18 @@ impl Listeners {
         listeners: &[ResolvedListener],
         limits: &Arc<AddressLimits>,
         tls: Option<&Tls>,
+        inherited: &InheritedSockets,
     ) -> anyhow::Result<Self> {
-        let sockets = listeners.iter().map(|listener| bind(&listener.address));
-        let sockets = sockets.collect::<anyhow::Result<Vec<_>>>()?;
-        let bound = listeners.iter().zip(&sockets);
-        let mut ports = bound.filter(|(listener, _)| listener.tls);
+        let mut sockets = Vec::new();
+        for listener in listeners {
+            let opened = open(&listener.address, inherited)?;
+            sockets.extend(opened.into_iter().map(|socket| (listener, socket)));
+        }
+        warn_of_unused(listeners, inherited);
+        let mut ports = sockets.iter().filter(|(listener, _)| listener.tls);
         let https_port = ports.find_map(|(_, socket)| Some(socket.address()?.tcp()?.port()));
         let https_port = https_port.unwrap_or(HTTPS_PORT);
-        let bound = listeners.iter().zip(sockets).map(|(listener, socket)| {
+        let bound = sockets.into_iter().map(|(listener, socket)| {
             let tls = match tls.filter(|_| listener.tls) {
                 Some(tls) => Some(tls.server(listener)?),
                 None => None,
@@ -117,7 +122,7 @@ impl Listeners {
             let scheme = if listener.rules.tls.is_some() { "https" } else { "http" };
             Some(match listener.socket.address()? {
                 ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
-                unix @ ListenAddress::Unix(_) => unix.to_string(),
+                other => other.to_string(),
             })
         })
     }
@@ -206,8 +211,27 @@ impl Listeners {
     }
 }
 
-fn bind(address: &ListenAddress) -> anyhow::Result<ListeningSocket> {
-    ListeningSocket::bind(address).map_err(|error| {
+/// Warns of inherited sockets that no listener has: connections to them would wait for ever.
+fn warn_of_unused(listeners: &[ResolvedListener], inherited: &InheritedSockets) {
+    let used: Vec<&str> = listeners
+        .iter()
+        .filter_map(|listener| match &listener.address {
+            ListenAddress::Inherited(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    for name in inherited.unused(&used) {
+        tracing::warn!(
+            "inherited socket \"{name}\" is not used: add [[listener]] with address = \"fd:{name}\""
+        );
+    }
+}
+
+fn open(
+    address: &ListenAddress,
+    inherited: &InheritedSockets,
+) -> anyhow::Result<Vec<ListeningSocket>> {
+    ListeningSocket::open(address, inherited).map_err(|error| {
         anyhow::anyhow!(
             "cannot listen on {address}: {error}; choose another address with --listen, or \
              `listen` or [[listener]] in the file"

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Running;
+use crate::service_manager;
 use crate::stop::{Signals, StopSignal};
 
 /// Maximum time for the disk tier to write accepted entries, after all connections have ended.
@@ -43,6 +44,7 @@ impl Running {
         let ShutdownTimes { delay, drain_max } = self.times;
         let signal = self.listeners.accept_until(signals.next(), &mut self.workers).await;
         self.service.enter(Phase::Draining);
+        service_manager::stopping();
         let mut is_hurried = false;
         if signal == StopSignal::Terminate && !delay.is_zero() {
             tracing::info!(

@@ -50,6 +50,7 @@ mod disk_trouble;
 mod early;
 mod http2;
 mod logs;
+mod operate;
 mod opt_ins;
 mod probe;
 mod proxies;

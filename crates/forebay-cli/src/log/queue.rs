@@ -1,0 +1,269 @@
+//! Queue of log lines and the thread that writes them, so that a slow disk or pipe delays no request.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Maximum number of lines that wait. Above it, lines are dropped and counted.
+const LINES_MAX: usize = 8_192;
+
+/// Number of bytes that are written at once.
+const BATCH: usize = 64 << 10;
+
+/// Mode of a log file: its group may read it.
+const MODE: u32 = 0o640;
+
+/// Maximum time to write the lines that wait when the process exits.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// Pause between attempts to ask for a flush while the queue is full.
+const FLUSH_PAUSE: Duration = Duration::from_millis(5);
+
+/// Minimum interval between warnings about lines that cannot be written.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Queue of the lines of one log.
+#[derive(Clone)]
+pub(crate) struct LogQueue {
+    items: SyncSender<Item>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    dropped: AtomicU64,
+    /// Destination that the thread takes over before it writes the next lines.
+    next: Mutex<Option<Destination>>,
+}
+
+/// Destination of a log.
+pub(crate) enum Destination {
+    /// Standard output.
+    Stdout,
+    /// File, to which lines are appended.
+    File(File),
+}
+
+enum Item {
+    Line(Vec<u8>),
+    /// Makes the thread look at the other destination.
+    Wake,
+    Flush(SyncSender<()>),
+}
+
+impl Destination {
+    /// Opens a file to append to, or standard output if there is none.
+    ///
+    /// # Errors
+    /// If the file cannot be created or opened.
+    pub(crate) fn open(file: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = file else { return Ok(Self::Stdout) };
+        let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path);
+        let file = file.with_context(|| format!("log file {} cannot be opened", path.display()))?;
+        Ok(Self::File(file))
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(bytes)?;
+                stdout.flush()
+            }
+            Self::File(file) => file.write_all(bytes),
+        }
+    }
+}
+
+impl LogQueue {
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub(crate) fn start(destination: Destination) -> io::Result<Self> {
+        let (items, queue) = sync_channel(LINES_MAX);
+        let shared = Arc::new(Shared { dropped: AtomicU64::new(0), next: Mutex::new(None) });
+        let writer = Writer {
+            shared: shared.clone(),
+            destination,
+            batch: Vec::with_capacity(BATCH),
+            lines: 0,
+            warned: None,
+        };
+        std::thread::Builder::new()
+            .name("forebay-log".to_owned())
+            .spawn(move || writer.run(&queue))?;
+        Ok(Self { items, shared })
+    }
+
+    /// Number of lines that were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the destination. Lines that wait may go to either.
+    pub(crate) fn redirect(&self, destination: Destination) {
+        *self.shared.next.lock() = Some(destination);
+        // In a full queue, the thread looks at the destination before its next line anyway.
+        let _ = self.items.try_send(Item::Wake);
+    }
+
+    /// Waits until all lines so far are written, for a second at most.
+    pub(crate) fn flush(&self) {
+        let (done, flushed) = sync_channel(1);
+        let deadline = Instant::now() + FLUSH_MAX;
+        while self.items.try_send(Item::Flush(done.clone())).is_err() {
+            if Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(FLUSH_PAUSE);
+        }
+        let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Write for &LogQueue {
+    /// Adds a line. The formatter writes each line at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.items.try_send(Item::Line(line.to_vec())).is_err() {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// State of the thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    destination: Destination,
+    batch: Vec<u8>,
+    /// Number of lines in `batch`.
+    lines: u64,
+    warned: Option<Instant>,
+}
+
+impl Writer {
+    fn run(mut self, queue: &Receiver<Item>) {
+        while let Ok(first) = queue.recv() {
+            self.handle(first);
+            while self.batch.len() < BATCH
+                && let Ok(next) = queue.try_recv()
+            {
+                self.handle(next);
+            }
+            self.write();
+        }
+    }
+
+    fn handle(&mut self, item: Item) {
+        let next = self.shared.next.lock().take();
+        if let Some(destination) = next {
+            self.write();
+            self.destination = destination;
+        }
+        match item {
+            Item::Line(line) => {
+                self.batch.extend_from_slice(&line);
+                self.lines += 1;
+            }
+            Item::Wake => {}
+            Item::Flush(done) => {
+                self.write();
+                let _ = done.try_send(());
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        if self.lines == 0 {
+            return;
+        }
+        if let Err(error) = self.destination.write_all(&self.batch) {
+            self.shared.dropped.fetch_add(self.lines, Ordering::Relaxed);
+            if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
+                self.warned = Some(Instant::now());
+                tracing::error!(%error, lines = self.lines, "access log lines dropped: they cannot \
+                                                             be written");
+            }
+        }
+        self.batch.clear();
+        self.lines = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// Queue that writes to a file of this name.
+    fn queue_to(path: &Path) -> LogQueue {
+        LogQueue::start(Destination::open(Some(path)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_renamed_file_is_complete_and_a_new_one_follows() {
+        const LINES: usize = 2_000;
+        let folder = tempfile::tempdir().unwrap();
+        let (current, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        let queue = queue_to(&current);
+        for number in 0..LINES {
+            if number == LINES / 2 {
+                std::fs::rename(&current, &old).unwrap();
+                queue.redirect(Destination::open(Some(&current)).unwrap());
+            }
+            writeln!(&mut &queue, "{number}").unwrap();
+        }
+        queue.flush();
+        let text = [&old, &current].map(|path| std::fs::read_to_string(path).unwrap()).concat();
+        let expected: String = (0..LINES).map(|number| format!("{number}\n")).collect();
+        assert_eq!((queue.dropped(), text), (0, expected));
+        assert!(std::fs::metadata(&current).unwrap().len() > 0);
+    }
+
+    #[test]
+    fn lines_above_the_bound_are_dropped_and_counted() {
+        // The other end does not read: the thread waits, and the queue fills up.
+        let (writing, reading) = UnixStream::pair().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(writing));
+        let queue = LogQueue::start(Destination::File(file)).unwrap();
+        let line = [b'x'; 128];
+        for _ in 0..LINES_MAX * 3 {
+            (&mut &queue).write_all(&line).unwrap();
+            if queue.dropped() > 0 {
+                break;
+            }
+        }
+        assert!(queue.dropped() > 0);
+        drop(reading);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let queue = LogQueue::start(Destination::File(full)).unwrap();
+        (&mut &queue).write_all(b"line\n").unwrap();
+        queue.flush();
+        assert_eq!(queue.dropped(), 1);
+    }
+}

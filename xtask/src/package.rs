@@ -1,0 +1,236 @@
+//! `cargo xtask package`: builds what users install, and checks each package without a daemon.
+//!
+//! The results are in `target/package`. Nothing is published.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum as _;
+
+use crate::{needs, process, workspace};
+
+/// Target of the static binary.
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Maximum size of the binary in bytes.
+const BINARY_MAX: u64 = 25 << 20;
+
+/// Maximum exposure of the service as `systemd-analyze security` rates it, times ten.
+const EXPOSURE_MAX: &str = "--threshold=20";
+
+/// Arguments of `cargo xtask package`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Packages to make instead of all.
+    packages: Vec<Package>,
+    /// Takes this static binary instead of building one.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// One package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Package {
+    /// Static binary.
+    Binary,
+    /// Manual pages and completions.
+    Pages,
+    /// Units of systemd.
+    Systemd,
+    /// Container image.
+    Image,
+    /// Compose file.
+    Compose,
+    /// Kustomize base.
+    Kubernetes,
+}
+
+/// Folders and files that the packages share.
+struct Site {
+    /// Sources: `packaging` in the repository.
+    sources: PathBuf,
+    /// Results.
+    results: PathBuf,
+    binary: PathBuf,
+}
+
+/// Makes and checks the packages.
+pub(crate) fn run(options: Options) -> Result<()> {
+    needs::ensure_for("package")?;
+    let results = workspace::target_dir()?.join("package");
+    fs::create_dir_all(&results)?;
+    let built = match options.binary {
+        Some(binary) => binary,
+        None => build()?,
+    };
+    let binary = results.join("forebay");
+    fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
+    let site = Site { sources: workspace::root().join("packaging"), results, binary };
+    let all = Package::value_variants().to_vec();
+    let wanted = if options.packages.is_empty() { all } else { options.packages };
+    for package in wanted {
+        let made = match package {
+            Package::Binary => site.check_binary(),
+            Package::Pages => site.make_pages(),
+            Package::Systemd => site.check_systemd(),
+            Package::Image => site.make_image(),
+            Package::Compose => site.check_compose(),
+            Package::Kubernetes => site.check_kubernetes(),
+        };
+        let summary = made.with_context(|| format!("package {package:?}"))?;
+        println!("{package:?}: {summary}");
+    }
+    Ok(())
+}
+
+/// Builds the static binary in the profile of releases.
+fn build() -> Result<PathBuf> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--locked", "--profile", "dist", "--package", "forebay-cli"]);
+    cargo.args(["--target", TARGET]).env("CC_x86_64_unknown_linux_musl", "musl-gcc");
+    succeed(&mut cargo)
+        .with_context(|| format!("if the target is missing: rustup target add {TARGET}"))?;
+    Ok(workspace::target_dir()?.join(TARGET).join("dist/forebay"))
+}
+
+impl Site {
+    fn check_binary(&self) -> Result<String> {
+        let size = fs::metadata(&self.binary)?.len();
+        ensure!(size <= BINARY_MAX, "{size} bytes are more than {BINARY_MAX}");
+        // ldd fails for a static binary, and says so.
+        let (_, linked) = process::run(Command::new("ldd").arg(&self.binary))?;
+        let is_static = linked.contains("statically linked") || linked.contains("not a dynamic");
+        ensure!(is_static, "the binary is not static: {linked}");
+        let version = succeed(self.forebay().arg("--version"))?;
+        ensure!(!version.contains("unknown"), "the commit is not known: {version}");
+        for file in ["forebay.toml", "compose/forebay.toml", "kubernetes/forebay.toml"] {
+            succeed(self.forebay().arg("check").arg(self.sources.join(file)))?;
+        }
+        Ok(format!("{} bytes, static, {}", size, version.trim()))
+    }
+
+    fn make_pages(&self) -> Result<String> {
+        let [pages, completions] = ["man", "completions"].map(|name| self.results.join(name));
+        fs::create_dir_all(&pages)?;
+        fs::create_dir_all(&completions)?;
+        succeed(self.forebay().arg("manual").arg(&pages))?;
+        for (shell, file) in [("bash", "forebay"), ("zsh", "_forebay"), ("fish", "forebay.fish")] {
+            let script = succeed(self.forebay().args(["completions", shell]))?;
+            fs::write(completions.join(file), script)?;
+        }
+        succeed(Command::new("bash").arg("-n").arg(completions.join("forebay")))?;
+        let pages = fs::read_dir(pages)?.count();
+        ensure!(pages > 1, "no manual pages");
+        Ok(format!("{pages} manual pages, completions of 3 shells"))
+    }
+
+    fn check_systemd(&self) -> Result<String> {
+        let folder = tempfile::tempdir()?;
+        for unit in ["forebay.service", "forebay.socket"] {
+            let text = fs::read_to_string(self.sources.join("systemd").join(unit))?;
+            let text = text.replace("/usr/bin/forebay", &self.binary.display().to_string());
+            fs::write(folder.path().join(unit), text)?;
+        }
+        let [service, socket] =
+            ["forebay.service", "forebay.socket"].map(|n| folder.path().join(n));
+        let verify = ["verify", "--man=no"];
+        let printed = succeed(analyze().args(verify).args([&service, &socket]))?;
+        let about_ours = printed.lines().find(|line| line.contains("forebay."));
+        ensure!(about_ours.is_none(), "{printed}");
+        let security = ["security", "--offline=true", "--no-pager", EXPOSURE_MAX];
+        let printed = succeed(analyze().args(security).arg(&service))?;
+        Ok(printed.lines().last().unwrap_or_default().trim().to_owned())
+    }
+
+    fn make_image(&self) -> Result<String> {
+        let context = tempfile::tempdir()?;
+        fs::copy(&self.binary, context.path().join("forebay"))?;
+        let file = self.sources.join("container/Containerfile");
+        succeed(
+            self.buildah()
+                .args(["bud", "--isolation", "chroot", "--format", "docker"])
+                .args(["--tag", "forebay:latest", "--file"])
+                .arg(&file)
+                .arg(context.path()),
+        )?;
+        let container = succeed(self.buildah().args(["from", "--pull-never", "forebay:latest"]))?;
+        let container = container.trim();
+        let in_image = |arguments: &[&str]| {
+            let run = ["run", "--isolation", "chroot", container, "--", "/forebay"];
+            succeed(self.buildah().args(run).args(arguments))
+        };
+        let version = in_image(&["--version"])?;
+        let removed = succeed(self.buildah().args(["rm", container]));
+        let archive = self.results.join("forebay-image.tar");
+        let _ = fs::remove_file(&archive);
+        let target = format!("docker-archive:{}:forebay:latest", archive.display());
+        succeed(self.buildah().args(["push", "forebay:latest", &target]))?;
+        removed?;
+        Ok(format!("{} bytes, runs {}", fs::metadata(archive)?.len(), version.trim()))
+    }
+
+    fn check_compose(&self) -> Result<String> {
+        let folder = self.sources.join("compose");
+        succeed(Command::new("docker-compose").args(["config", "--quiet"]).current_dir(&folder))?;
+        // The names of the caches exist only inside of the network of the containers.
+        let printed = succeed(
+            Command::new(needs::find("haproxy")?)
+                .args(["-c", "-f", "haproxy.cfg"])
+                .current_dir(folder),
+        )?;
+        Ok(printed.lines().last().unwrap_or_default().trim().to_owned())
+    }
+
+    fn check_kubernetes(&self) -> Result<String> {
+        let folder = self.sources.join("kubernetes");
+        let printed = succeed(Command::new("kubectl").arg("kustomize").arg(folder))?;
+        let kinds: Vec<&str> =
+            printed.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
+        for kind in ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"] {
+            ensure!(kinds.contains(&kind), "no {kind} in {kinds:?}");
+        }
+        Ok(kinds.join(", "))
+    }
+
+    fn forebay(&self) -> Command {
+        Command::new(&self.binary)
+    }
+
+    /// buildah with a storage of its own.
+    fn buildah(&self) -> Command {
+        let mut buildah = Command::new("buildah");
+        let storage = |name: &str| self.results.join("storage").join(name);
+        buildah.args(["--storage-driver", "vfs", "--root"]).arg(storage("root"));
+        buildah.arg("--runroot").arg(storage("run"));
+        buildah
+    }
+}
+
+fn analyze() -> Command {
+    Command::new("systemd-analyze")
+}
+
+/// Runs a command and returns what it prints. A status other than 0 is an error.
+fn succeed(command: &mut Command) -> Result<String> {
+    let (status, printed) = process::run(command)?;
+    if !status.success() {
+        bail!("{command:?} failed:\n{printed}");
+    }
+    Ok(printed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_units_name_the_files_that_the_packages_install() {
+        let unit = workspace::root().join("packaging/systemd/forebay.service");
+        let text = fs::read_to_string(unit).unwrap();
+        assert!(
+            text.contains("ExecStart=/usr/bin/forebay serve --config /etc/forebay/forebay.toml")
+        );
+    }
+}

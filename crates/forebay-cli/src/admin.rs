@@ -17,6 +17,7 @@ use std::time::Duration;
 use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::request_guard::GuardCounters;
+use forebay_tls::acme::Acme;
 use forebay_tls::store::CertificateStore;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -53,6 +54,7 @@ pub(crate) struct AdminState {
     pub(crate) reload: Arc<Reload>,
     pub(crate) shared: Vec<SharedTier>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
+    pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
@@ -133,7 +135,11 @@ impl AdminHandler {
     }
 
     fn metrics(&self) -> String {
-        let AdminState { service, front, shared, disk, certificates, .. } = &self.state;
+        let AdminState { service, front, shared, disk, certificates, acme, .. } = &self.state;
+        if let Some(acme) = acme {
+            let (issued, failed) = acme.orders();
+            service.metrics().set_acme_orders(issued, failed);
+        }
         if let Some(certificates) = certificates {
             service.metrics().set_certificates(certificates);
         }

@@ -113,6 +113,8 @@ impl Running {
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?;
+        let acme = tls.as_ref().and_then(|tls| tls.acme.clone());
+        service.answer_challenges(acme.as_ref().map(|acme| acme.answers().clone()));
         let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref())?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
@@ -131,6 +133,7 @@ impl Running {
             service: service.clone(),
             limits,
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            acme: acme.clone(),
             token,
             log,
         };
@@ -141,10 +144,14 @@ impl Running {
             reload: reload.clone(),
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            acme: acme.clone(),
             shared,
         };
         tokio::spawn(admin.run(state));
         probes.into_iter().for_each(|probe| drop(tokio::spawn(probe.run(service.clone()))));
+        if let (Some(tls), Some(acme)) = (&tls, &acme) {
+            acme.start(tls.store.clone()).context("automatic certificates cannot be started")?;
+        }
         if let Some((tls, interval)) =
             tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
         {

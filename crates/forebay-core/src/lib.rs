@@ -10,6 +10,7 @@
 //! | [`pace`] | schedules: back-off, jitter of lifetimes, average cost of a load |
 //! | [`breaker`] | circuit breaker |
 //! | [`version`] | ordered validators |
+//! | [`rate`] | rate limit of one client |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
 //! | [`bus_trust`] | entries that a missed purge may have invalidated |
@@ -26,6 +27,7 @@ pub mod frame;
 pub mod judge;
 pub mod key;
 pub mod pace;
+pub mod rate;
 pub mod tags;
 pub mod time;
 pub mod version;

@@ -5,6 +5,7 @@
 
 pub mod key;
 pub(crate) mod prefix_purge;
+pub(crate) mod rate_limits;
 pub(crate) mod table;
 pub(crate) mod tags;
 pub(crate) mod warnings;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::origin::Origin;
+use crate::site::rate_limits::RateLimiter;
 use crate::site::warnings::Warnings;
 
 /// Active site: its settings and its connections to the origin.
@@ -26,6 +28,8 @@ pub struct Site {
     pub(crate) origin: Arc<Origin>,
     /// Limiter of the warnings about failed requests of the site.
     pub(crate) warnings: Warnings,
+    /// Requests of clients. A changed site may continue those of its predecessor.
+    pub(crate) rate_limiter: Option<Arc<RateLimiter>>,
 }
 
 impl Site {
@@ -33,7 +37,8 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Arc::new(Self { settings, origin, warnings: Warnings::default() })
+        let rate_limiter = settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
+        Arc::new(Self { settings, origin, warnings: Warnings::default(), rate_limiter })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
@@ -43,10 +48,15 @@ impl Site {
             return self.clone();
         }
         let settings = settings.clone();
-        if !Origin::shares_pool(&self.settings, &settings) {
-            return Self::new(settings);
-        }
-        Arc::new(Self { settings, origin: self.origin.clone(), warnings: Warnings::default() })
+        let origin = match Origin::shares_pool(&self.settings, &settings) {
+            true => self.origin.clone(),
+            false => Arc::new(Origin::new(&settings)),
+        };
+        let kept = self.rate_limiter.clone();
+        let kept = kept.filter(|kept| Some(kept.settings()) == settings.rate_limit);
+        let new = || settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
+        let rate_limiter = kept.or_else(new);
+        Arc::new(Self { settings, origin, warnings: Warnings::default(), rate_limiter })
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

@@ -11,6 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::acme::Validity;
+
 /// Maximum size of a PEM file in bytes; a chain has a few certificates of 2 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -30,7 +32,7 @@ pub struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
     /// DNS names of the certificate in lower case; a wildcard begins with `*.`.
     names: Vec<Box<str>>,
-    not_after: SystemTime,
+    validity: Validity,
 }
 
 /// File that an error is about.
@@ -76,7 +78,7 @@ impl Certificate {
         let private = PrivateKeyDer::from_pem_slice(&private).map_err(|_| {
             CertificateError::of_key(key, "contains no private key in PEM form without a password")
         })?;
-        let (names, not_after) = names_and_end(&chain).map_err(of_certificate)?;
+        let (names, validity) = names_and_validity(&chain).map_err(of_certificate)?;
         let paired = CertifiedKey::from_der(chain, private, &crate::provider());
         let paired = paired.map_err(|error| match error {
             TlsError::InconsistentKeys(_) => CertificateError::of_key(
@@ -85,11 +87,11 @@ impl Certificate {
             ),
             other => CertificateError::of_key(key, format!("cannot be used: {other}")),
         })?;
-        if not_after <= now {
-            let ago = Days(now.duration_since(not_after).unwrap_or_default());
+        if validity.end <= now {
+            let ago = Days(now.duration_since(validity.end).unwrap_or_default());
             return Err(of_certificate(format!("expired {ago} ago")));
         }
-        Ok(Self { key: Arc::new(paired), names, not_after })
+        Ok(Self { key: Arc::new(paired), names, validity })
     }
 
     /// Returns the DNS names in lower case; a wildcard begins with `*.`.
@@ -100,7 +102,24 @@ impl Certificate {
     /// Returns the time after which clients do not accept the certificate.
     #[must_use]
     pub const fn not_after(&self) -> SystemTime {
-        self.not_after
+        self.validity.end
+    }
+
+    /// Returns `true` if less than a tenth of the lifetime is left.
+    #[must_use]
+    pub fn is_ending(&self, now: SystemTime) -> bool {
+        self.validity.is_ending(now)
+    }
+
+    /// Returns the period of validity.
+    pub(crate) const fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Returns the certificate itself, without its chain.
+    pub(crate) fn leaf(&self) -> &CertificateDer<'static> {
+        // A chain without certificates has not been loaded.
+        &self.key.cert[0]
     }
 
     /// Returns `true` if clients accept the certificate for this name, given in lower case. A
@@ -155,9 +174,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-type NamesAndEnd = (Vec<Box<str>>, SystemTime);
+type NamesAndValidity = (Vec<Box<str>>, Validity);
 
-fn names_and_end(chain: &[CertificateDer<'_>]) -> Result<NamesAndEnd, String> {
+fn names_and_validity(chain: &[CertificateDer<'_>]) -> Result<NamesAndValidity, String> {
     let malformed = |reason: &dyn std::fmt::Display| format!("is not a certificate: {reason}");
     let first = chain.first().ok_or("contains no certificate in PEM form")?;
     let (_, parsed) = X509Certificate::from_der(first).map_err(|error| malformed(&error))?;
@@ -172,8 +191,10 @@ fn names_and_end(chain: &[CertificateDer<'_>]) -> Result<NamesAndEnd, String> {
     if names.is_empty() {
         return Err("has no DNS name (subjectAltName), so that no client accepts it".to_owned());
     }
-    let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
-    Ok((names, UNIX_EPOCH + Duration::from_secs(end)))
+    let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap_or(0));
+    let validity = parsed.validity();
+    let (begin, end) = (at(validity.not_before.timestamp()), at(validity.not_after.timestamp()));
+    Ok((names, Validity { begin, end }))
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub(crate) struct SiteFile {
     pub(crate) origin: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) lease: Option<Section>,
+    pub(crate) rate_limit: Option<Section>,
 }
 
 /// `[tls]` with its certificates.
@@ -39,6 +40,14 @@ pub(crate) struct SiteFile {
 pub(crate) struct TlsFile {
     pub(crate) tls: Section,
     pub(crate) certificates: Vec<Section>,
+    pub(crate) acme: Option<AcmeFile>,
+}
+
+/// `[tls.acme]` with its subtable.
+#[derive(Debug, Clone)]
+pub(crate) struct AcmeFile {
+    pub(crate) acme: Section,
+    pub(crate) external_account: Option<Section>,
 }
 
 /// `[redis]` or `[site.redis]` with its subtables.
@@ -227,15 +236,38 @@ impl Walk<'_> {
             return None;
         };
         let mut tls = Section::empty(Table::Tls, "tls", self.lines.place(value.span().start));
-        let mut certificates = Vec::new();
+        let (mut certificates, mut acme) = (Vec::new(), None);
         for (key, value) in table {
-            if key.get_ref() == "certificates" {
-                certificates = self.list_of(Table::TlsCertificate, "tls.certificates", value);
-            } else {
-                self.field(&mut tls, key, value);
+            match key.get_ref().as_ref() {
+                "certificates" => {
+                    certificates = self.list_of(Table::TlsCertificate, "tls.certificates", value);
+                }
+                "acme" => acme = self.acme(value),
+                _ => self.field(&mut tls, key, value),
             }
         }
-        Some(TlsFile { tls, certificates })
+        Some(TlsFile { tls, certificates, acme })
+    }
+
+    fn acme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<AcmeFile> {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.report(value, "tls.acme", "must be a table; write [tls.acme] above its fields");
+            return None;
+        };
+        let place = self.lines.place(value.span().start);
+        let mut acme = Section::empty(Table::TlsAcme, "tls.acme", place);
+        let mut external_account = None;
+        for (key, value) in table {
+            if key.get_ref() == "external_account" {
+                const SHAPE: &str =
+                    "must be a table, such as { id = \"…\", hmac_key_file = \"…\" }";
+                let path = acme.path_of("external_account");
+                external_account = self.section(Table::TlsAcmeAccount, &path, value, SHAPE);
+            } else {
+                self.field(&mut acme, key, value);
+            }
+        }
+        Some(AcmeFile { acme, external_account })
     }
 
     /// List of tables that have no tables in them.
@@ -309,7 +341,7 @@ impl Walk<'_> {
         };
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
-        let (mut origin, mut redis, mut lease) = (None, None, None);
+        let (mut origin, mut redis, mut lease, mut rate_limit) = (None, None, None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -325,10 +357,15 @@ impl Walk<'_> {
                     let path = site.path_of("lease");
                     lease = self.section(Table::SiteLease, &path, value, says);
                 }
+                ("rate_limit", _) => {
+                    let says = "must be a table; write [site.rate_limit] above its fields";
+                    let path = site.path_of("rate_limit");
+                    rate_limit = self.section(Table::SiteRateLimit, &path, value, says);
+                }
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis, lease })
+        Some(SiteFile { site, origin, redis, lease, rate_limit })
     }
 
     fn field(

@@ -2,6 +2,7 @@
 //!
 //! It is built in one pass from the file and the flags. A reload builds a new one.
 
+mod acme;
 mod admin;
 mod disk;
 mod listeners;
@@ -19,6 +20,7 @@ use super::reader::AccessLog;
 use super::typed::Typed;
 use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
+use forebay_http::edge::rate_limits::RateLimitSettings;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::uri::{Authority, Scheme};
@@ -156,6 +158,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) ignore_scheme: bool,
     /// Clients that may use the site.
     pub(crate) access: ClientAccess,
+    /// Maximum rate of requests per client.
+    pub(crate) rate_limit: Option<RateLimitSettings>,
     /// Value of `Strict-Transport-Security`.
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
@@ -217,6 +221,10 @@ pub(crate) struct Overrides {
     pub(crate) disk: Option<String>,
     /// `--disk-size`: a size.
     pub(crate) disk_size: Option<String>,
+    /// `--domain`: names, separated by commas.
+    pub(crate) domain: Option<String>,
+    /// `--agree-to-terms`.
+    pub(crate) agree_to_terms: bool,
 }
 
 impl ResolvedConfig {
@@ -258,11 +266,13 @@ impl ResolvedConfig {
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
     }
 
-    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates.
+    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates and the
+    /// options of `[tls.acme]`.
     fn tls_differs_in(&self, other: &Self) -> bool {
         let fixed = |config: &Self| {
             let tls = config.tls.as_ref()?;
-            Some((tls.min_version, tls.authority.clone(), tls.watch, tls.handshake_timeout))
+            let limits = (tls.watch, tls.handshake_timeout);
+            Some((tls.min_version, tls.authority.clone(), limits, tls.acme.is_some()))
         };
         fixed(self) != fixed(other)
     }
@@ -347,6 +357,12 @@ impl Overrides {
         if let Some(origin) = &self.origin {
             sites::override_origin(file, Typed::flag("--origin", origin), problems);
         }
+        if let Some(domain) = &self.domain {
+            acme::override_domains(file, &Typed::flag("--domain", domain), self.listen.is_some());
+        }
+        if self.agree_to_terms {
+            acme::override_agreement(file, Typed::flag("--agree-to-terms", ""), problems);
+        }
     }
 }
 
@@ -362,8 +378,8 @@ fn build(
     let trusted_proxies = provenance.read(top, &options::TRUSTED_PROXIES);
     let client_address_from = provenance.read(top, &options::CLIENT_ADDRESS_FROM);
     let connections_per_address_max = provenance.read(top, &options::CONNECTIONS_PER_ADDRESS_MAX);
-    let tls = tls::tls(file, folder, provenance);
     let sites = sites::sites(file, folder, provenance);
+    let tls = tls::tls(file, sites.as_deref(), folder, provenance);
     let around = Surroundings {
         trusted: trusted_proxies.as_ref(),
         tls: tls.as_ref().map(Option::as_ref),

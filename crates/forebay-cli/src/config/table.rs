@@ -11,6 +11,10 @@ pub(crate) enum Table {
     Tls,
     /// `[[tls.certificates]]`
     TlsCertificate,
+    /// `[tls.acme]`
+    TlsAcme,
+    /// `[tls.acme.external_account]`
+    TlsAcmeAccount,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -27,15 +31,19 @@ pub(crate) enum Table {
     SiteOrigin,
     /// `[site.lease]`
     SiteLease,
+    /// `[site.rate_limit]`
+    SiteRateLimit,
 }
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
         Self::TlsCertificate,
+        Self::TlsAcme,
+        Self::TlsAcmeAccount,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -44,6 +52,7 @@ impl Table {
         Self::Site,
         Self::SiteOrigin,
         Self::SiteLease,
+        Self::SiteRateLimit,
     ];
 
     /// Path of the table without indexes, such as `site.origin`.
@@ -53,6 +62,8 @@ impl Table {
             Self::Listener => "listener",
             Self::Tls => "tls",
             Self::TlsCertificate => "tls.certificates",
+            Self::TlsAcme => "tls.acme",
+            Self::TlsAcmeAccount => "tls.acme.external_account",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -61,6 +72,7 @@ impl Table {
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
             Self::SiteLease => "site.lease",
+            Self::SiteRateLimit => "site.rate_limit",
         }
     }
 
@@ -71,6 +83,8 @@ impl Table {
             Self::Listener => "[[listener]]",
             Self::Tls => "[tls]",
             Self::TlsCertificate => "[[tls.certificates]]",
+            Self::TlsAcme => "[tls.acme]",
+            Self::TlsAcmeAccount => "[tls.acme.external_account]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -79,6 +93,7 @@ impl Table {
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
             Self::SiteLease => "[site.lease]",
+            Self::SiteRateLimit => "[site.rate_limit]",
         }
     }
 
@@ -86,9 +101,10 @@ impl Table {
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
             Self::Top => &["listener", "tls", "memory", "disk", "redis", "site"],
-            Self::Tls => &["certificates"],
+            Self::Tls => &["certificates", "acme"],
+            Self::TlsAcme => &["external_account"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis", "lease"],
+            Self::Site => &["redis", "lease", "rate_limit"],
             _ => &[],
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `acme` | automatic certificates from pebble, a test server of Let's Encrypt |
 //! | `apart` | no client receives the response of another, over all tiers and several instances |
 //! | `start` | flags, environment variables and files; errors at the start |
 //! | `serve` | all threads share one cache |
@@ -34,6 +35,7 @@
 //!
 //! Assertions are on counters and responses; only the drain is asserted by time.
 
+mod acme;
 mod admin;
 mod apart;
 mod bad_input;

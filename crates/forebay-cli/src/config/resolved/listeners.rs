@@ -212,7 +212,7 @@ fn certificates_for_names(
     provenance: &mut Provenance<'_>,
 ) {
     let (Some(Some(table)), Some(sites)) = (around.tls, around.sites) else { return };
-    if table.tls.unknown_name != UnknownName::Refuse {
+    if table.tls.certificates.unknown_name != UnknownName::Refuse {
         return;
     }
     for (typed, site) in file.sites.iter().zip(sites) {

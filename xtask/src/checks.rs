@@ -156,6 +156,14 @@ const SOAKS: &[(&str, Step)] = &[
         .with(&[(NEEDS_TOOLS, "yes")]),
     ),
     (
+        "parsers",
+        Step::new(
+            "100,000 forwarded requests, read by the parser of Node",
+            "test -p forebay-cli --release --test it --locked second_parser::",
+        )
+        .with(&[("FOREBAY_FORWARDED", "100000")]),
+    ),
+    (
         "variants",
         // 100,000 histories of one instance, and 4,000 over disks and a Redis.
         Step::new(

@@ -10,6 +10,7 @@
 mod cluster;
 mod disk;
 mod early;
+mod edge;
 mod environment;
 mod hit;
 mod http;
@@ -32,6 +33,7 @@ type Benchmark = (&'static str, &'static str, fn(&Options) -> Result<Vec<Table>>
 const BENCHMARKS: &[Benchmark] = &[
     ("hit", "CPU time of an HTTP hit beside bare hyper and nginx", hit::run),
     ("stampede", "500 clients at once, and 50 in front of a broken origin", stampede::run),
+    ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
     ("early", "loads that early refresh prevents, beside a cache without it", early::run),
     ("tier", "a Redis that is slow, frozen, gone or damaged, and a hit in it", tier::run),
     ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),

@@ -47,7 +47,7 @@ impl Probe {
             let answer = answer(request.method(), request.uri().path(), service.phase());
             std::future::ready(answer)
         };
-        small_server::run(self.socket, LIMITS, answer).await;
+        small_server::run(self.socket, None, LIMITS, answer).await;
     }
 }
 

@@ -92,6 +92,8 @@ struct Running {
     listeners: Listeners,
     workers: Workers,
     admin: SocketAddr,
+    /// URLs of the further admin listeners.
+    further_admins: Vec<String>,
     probes: Vec<ListenAddress>,
     reload: Arc<Reload>,
     service: Arc<Service>,
@@ -118,7 +120,10 @@ impl Running {
         let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref())?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
-        let admin_address = admin.address();
+        let admin_address = admin.address().context("the admin listener has no address")?;
+        let further = |admin| Admin::bind_further(admin, tls.as_ref(), token.clone());
+        let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
+        let admin_urls = admins.iter().filter_map(Admin::url).collect();
         let probes = config.probes.iter().map(Probe::bind).collect::<anyhow::Result<Vec<_>>>()?;
         let probe_addresses = probes.iter().filter_map(Probe::address).collect();
         let connections = Connections {
@@ -138,7 +143,7 @@ impl Running {
             log,
         };
         let reload = Arc::new(Reload::new(source, targets, config));
-        let state = AdminState {
+        let state = Arc::new(AdminState {
             service: service.clone(),
             front,
             reload: reload.clone(),
@@ -146,8 +151,10 @@ impl Running {
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
             shared,
-        };
-        tokio::spawn(admin.run(state));
+        });
+        for admin in std::iter::once(admin).chain(admins) {
+            tokio::spawn(admin.run(state.clone()));
+        }
         probes.into_iter().for_each(|probe| drop(tokio::spawn(probe.run(service.clone()))));
         if let (Some(tls), Some(acme)) = (&tls, &acme) {
             acme.start(tls.store.clone()).context("automatic certificates cannot be started")?;
@@ -164,6 +171,7 @@ impl Running {
             listeners,
             workers,
             admin: admin_address,
+            further_admins: admin_urls,
             probes: probe_addresses,
             reload,
             service,
@@ -176,7 +184,9 @@ impl Running {
     fn addresses(&self) -> String {
         let urls = self.listeners.urls().collect::<Vec<_>>().join(" ");
         let probes = self.probes.iter().map(|address| format!("probe {}, ", url(address)));
-        format!("{urls} ({}admin http://{})", probes.collect::<String>(), self.admin)
+        let admins = self.further_admins.iter().map(|url| format!(", admin {url}"));
+        let (probes, admins): (String, String) = (probes.collect(), admins.collect());
+        format!("{urls} ({probes}admin http://{}{admins})", self.admin)
     }
 }
 

@@ -47,7 +47,9 @@ pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
 pub use response::body::ResponseBody;
 pub use service::{ACCESS, Service};
-pub use settings::{ClientAccess, HostPattern, OptIns, OriginSettings, SiteSettings};
+pub use settings::{
+    ClientAccess, HostPattern, OptIns, OriginSettings, RateLimitSettings, SiteSettings,
+};
 pub use site::key;
 pub use site::prefix_purge::PrefixError;
 pub use site::table::Reloaded;

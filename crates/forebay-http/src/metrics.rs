@@ -442,6 +442,11 @@ impl Metrics {
         self.edge.set_certificates(store);
     }
 
+    /// Returns the gauge of open HTTP/2 streams.
+    pub(crate) fn h2_streams(&self) -> Gauge {
+        self.edge.h2_streams()
+    }
+
     /// Sets the totals of orders that ended with an automatic certificate, and of failed ones.
     pub fn set_acme_orders(&self, issued: u64, failed: u64) {
         self.edge.set_acme_orders(issued, failed);

@@ -163,7 +163,8 @@ options! {
 
     LISTENER_ROLE: ListenerRole = Listener "role", reader::LISTENER_ROLE, Value(r#""serve""#);
         "`serve` answers requests. `redirect` answers 308 to the https URL for hosts of a site, and 404 \
-         for others.",
+         for others. `admin` is a further admin listener, also with TLS or on a Unix socket. `probe` \
+         is a further probe listener.",
         "Most listeners serve.";
     LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
         "Requires TLS, with the certificates of `[tls]`.",

@@ -125,6 +125,10 @@ pub(crate) enum ListenerRole {
     Serve,
     /// Redirects to https.
     Redirect,
+    /// Serves operators like the admin listener.
+    Admin,
+    /// Answers `/livez` and `/readyz`.
+    Probe,
 }
 
 /// Protocol of a listener.
@@ -148,7 +152,7 @@ pub(super) const PROTOCOLS: Reader<Vec<Protocol>> = Reader {
 };
 
 pub(super) const LISTENER_ROLE: Reader<ListenerRole> = Reader {
-    kind: "\"serve\" or \"redirect\"",
+    kind: "\"serve\", \"redirect\", \"admin\" or \"probe\"",
     read: |typed, problems| word(typed, problems, &LISTENER_ROLES),
     show: |chosen| quoted(word_of(&LISTENER_ROLES, chosen)),
     order: None,
@@ -535,8 +539,12 @@ const LEVELS: [(&str, Level); 5] = [
 const PROTOCOL_WORDS: [(&str, Protocol); 3] =
     [("h2", Protocol::H2), ("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)];
 
-const LISTENER_ROLES: [(&str, ListenerRole); 2] =
-    [("serve", ListenerRole::Serve), ("redirect", ListenerRole::Redirect)];
+const LISTENER_ROLES: [(&str, ListenerRole); 4] = [
+    ("serve", ListenerRole::Serve),
+    ("redirect", ListenerRole::Redirect),
+    ("admin", ListenerRole::Admin),
+    ("probe", ListenerRole::Probe),
+];
 
 const CLIENT_CERTIFICATES_WORDS: [(&str, ClientCertificates); 3] = [
     ("off", ClientCertificates::Off),

@@ -16,11 +16,11 @@ use super::listen_address::ListenAddress;
 use super::options;
 use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
-use super::reader::AccessLog;
+use super::reader::{AccessLog, ListenerRole};
 use super::typed::Typed;
 use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
-use forebay_http::edge::rate_limits::RateLimitSettings;
+use forebay_http::RateLimitSettings;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::uri::{Authority, Scheme};
@@ -63,6 +63,8 @@ pub(crate) struct ResolvedConfig {
     pub(crate) admin_token: Option<String>,
     /// Addresses of probe listeners; none is that of another listener.
     pub(crate) probes: Vec<ListenAddress>,
+    /// Further admin listeners.
+    pub(crate) admins: Vec<ResolvedListener>,
     /// Time after SIGTERM during which connections are still accepted.
     pub(crate) shutdown_delay: Duration,
     /// Maximum time for requests in progress when the process stops.
@@ -244,6 +246,7 @@ impl ResolvedConfig {
             ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::PROBE.spec.name, self.probes != other.probes),
+            ("listener", self.admins != other.admins),
             (options::SHUTDOWN_DELAY.spec.name, self.shutdown_delay != other.shutdown_delay),
             (options::DRAIN_MAX.spec.name, self.drain_max != other.drain_max),
             (options::THREADS.spec.name, self.threads != other.threads),
@@ -391,9 +394,32 @@ fn build(
         admin::check_separate(file, listeners, admin, provenance);
     }
     let probes = probes(top, listeners.as_deref(), admin, provenance);
+    let admin_token = admin::token(file, folder, admin, provenance);
+    if let Some(listeners) = &listeners {
+        admin::check_further(file, listeners, admin_token.as_deref(), provenance);
+    }
+    let of_role = |role| {
+        let listeners = listeners.iter().flatten();
+        listeners.filter(move |listener| listener.role == role).cloned()
+    };
+    let admins: Vec<_> = of_role(ListenerRole::Admin).collect();
+    let further = of_role(ListenerRole::Probe).map(|listener| listener.address);
+    let probes = probes.map(|probes| probes.into_iter().chain(further).collect());
+    let of_clients = |listener: &ResolvedListener| {
+        matches!(listener.role, ListenerRole::Serve | ListenerRole::Redirect)
+    };
+    let listeners = listeners.map(|mut listeners| {
+        listeners.retain(of_clients);
+        listeners
+    });
+    let is_for_operators =
+        !admins.is_empty() || probes.as_ref().is_some_and(|p: &Vec<_>| !p.is_empty());
+    if is_for_operators && listeners.as_ref().is_some_and(Vec::is_empty) {
+        let message = "at least one listener must serve clients";
+        provenance.refuse(top, options::LISTEN.spec.name, message);
+    }
     let shutdown_delay = provenance.read(top, &options::SHUTDOWN_DELAY);
     let drain_max = provenance.read(top, &options::DRAIN_MAX);
-    let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
     let access_log = provenance.read(top, &options::ACCESS_LOG);
@@ -408,6 +434,7 @@ fn build(
         admin: admin?,
         admin_token,
         probes: probes?,
+        admins,
         shutdown_delay: shutdown_delay?,
         drain_max: drain_max?,
         threads: threads?,

@@ -13,7 +13,8 @@ use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::Origin;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -57,7 +58,7 @@ impl World {
             directory: nowhere()?,
             management: nowhere()?,
         };
-        let names = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let names = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = names.local_addr()?;
         tokio::spawn(resolve_all(names));
         Ok(Self { folder, ports, names: address, origin: fresh_origin().await? })
@@ -141,21 +142,34 @@ async fn curl(ca: &Path, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Answers each query: 127.0.0.1 for addresses of version 4, and nothing for others.
-async fn resolve_all(socket: UdpSocket) {
-    let mut query = [0; 512];
-    while let Ok((length, client)) = socket.recv_from(&mut query).await {
-        let question_end =
-            query[12..length].iter().position(|byte| *byte == 0).map(|at| 12 + at + 5);
-        let Some(end) = question_end.filter(|end| *end <= length) else { continue };
-        let is_address = query[end - 4..end] == [0, 1, 0, 1];
-        let mut reply = query[..end].to_vec();
-        reply[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
-        if is_address {
-            reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0, 1]);
-        }
-        let _ = socket.send_to(&reply, client).await;
+/// Answers the queries of each connection: 127.0.0.1 for addresses of version 4, and nothing for
+/// others. Pebble asks over TCP.
+async fn resolve_all(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            while let Ok(length) = stream.read_u16().await {
+                let mut query = vec![0; usize::from(length)];
+                stream.read_exact(&mut query).await?;
+                let Some(reply) = resolved(&query) else { break };
+                stream.write_u16(u16::try_from(reply.len()).unwrap_or_default()).await?;
+                stream.write_all(&reply).await?;
+            }
+            std::io::Result::Ok(())
+        });
     }
+}
+
+/// Response to a DNS query (RFC 1035 section 4.1).
+fn resolved(query: &[u8]) -> Option<Vec<u8>> {
+    let name_end = 12 + query.get(12..)?.iter().position(|byte| *byte == 0)? + 1;
+    let question = query.get(..name_end + 4)?;
+    let is_address = question[name_end..] == [0, 1, 0, 1];
+    let mut reply = question.to_vec();
+    reply[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
+    if is_address {
+        reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0, 1]);
+    }
+    Some(reply)
 }
 
 async fn orders(cache: &Launched, result: &str) -> anyhow::Result<u64> {
@@ -165,7 +179,8 @@ async fn orders(cache: &Launched, result: &str) -> anyhow::Result<u64> {
 async fn wait_for_orders(cache: &Launched, result: &str, count: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     while orders(cache, result).await? < count {
-        ensure!(begun.elapsed() < ISSUED_MAX, "{count} orders are not {result}");
+        let log = || cache.stderr().join("\n");
+        ensure!(begun.elapsed() < ISSUED_MAX, "{count} orders are not {result}: {}", log());
         sleep(POLL).await;
     }
     Ok(())

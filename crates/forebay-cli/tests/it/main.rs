@@ -14,11 +14,13 @@
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
 //! | `reload` | configuration reload |
 //! | `http2` | HTTP/2: one key for all protocols, rules, floods |
+//! | `http2_attacks` | published attacks over HTTP/2 |
 //! | `logs` | access log, messages, secrets |
 //! | `cluster` | instances that share a Redis: leases and purges |
 //! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
+//! | `second_parser` | forwarded requests, read by the parser of Node |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
 //! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
@@ -51,12 +53,14 @@ mod disk_cluster;
 mod disk_trouble;
 mod early;
 mod http2;
+mod http2_attacks;
 mod logs;
 mod opt_ins;
 mod probe;
 mod proxies;
 mod purge;
 mod reload;
+mod second_parser;
 mod serve;
 mod servers;
 mod shared;

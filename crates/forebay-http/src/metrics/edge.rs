@@ -46,6 +46,7 @@ pub(super) struct EdgeMetrics {
     certificate_ends: Family<NameLabel, Gauge>,
     certificate_loads: Family<ResultLabel, Counter>,
     acme_orders: Family<ResultLabel, Counter>,
+    h2_streams: Gauge,
     forwarded: Family<ResultLabel, Counter>,
     denied: Family<SiteLabel, Counter>,
     rate_limited: Family<SiteLabel, Counter>,
@@ -96,6 +97,7 @@ impl Default for EdgeMetrics {
             certificate_ends: Family::default(),
             certificate_loads: Family::default(),
             acme_orders: Family::default(),
+            h2_streams: Gauge::default(),
             forwarded: Family::default(),
             denied: Family::default(),
             rate_limited: Family::default(),
@@ -143,6 +145,7 @@ impl EdgeMetrics {
             "Attempts to load a certificate from its files, by result",
             self.certificate_loads.clone(),
         );
+        registry.register("h2_streams", "Open HTTP/2 streams of clients", self.h2_streams.clone());
         registry.register(
             "acme_orders",
             "Orders of automatic certificates, by result",
@@ -203,6 +206,10 @@ impl EdgeMetrics {
             AddressOrigin::ProxyItself => "unnamed",
         };
         self.forwarded.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn h2_streams(&self) -> Gauge {
+        self.h2_streams.clone()
     }
 
     pub(super) fn set_acme_orders(&self, issued: u64, failed: u64) {

@@ -1,6 +1,7 @@
 //! Tests of the service over real sockets: scenarios, load, and invalid or malicious clients.
 
 mod apart;
+mod carriers;
 mod clocks;
 mod continued;
 mod crowds;

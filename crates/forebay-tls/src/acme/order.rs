@@ -32,7 +32,7 @@ const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OrderError {
     /// The authority, or the way to it.
-    #[error("{0}")]
+    #[error("{}", with_causes(.0))]
     Acme(#[from] Error),
     /// The authority did not accept the answer to a challenge.
     #[error("challenge {challenge} failed: {reason}")]
@@ -40,6 +40,17 @@ pub(super) enum OrderError {
     /// A file, or a response that cannot be used.
     #[error("{0}")]
     Sentence(String),
+}
+
+/// Text of an error with its causes: that of a failed connection says nothing alone.
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 impl OrderError {
@@ -243,7 +254,15 @@ impl Orders<'_> {
             written = Some(file.clone());
             if let Err(error) = offered.set_ready().await {
                 self.storage.remove_challenge(&file);
-                return Err(error.into());
+                let error = OrderError::from(error);
+                return Err(match error.problem() {
+                    // The authority has looked at once, and did not find the answer.
+                    Some(problem) if problem != BAD_NONCE => {
+                        let reason = error.to_string();
+                        OrderError::Challenge { challenge: challenge.label(), reason }
+                    }
+                    _ => error,
+                });
             }
         }
         Ok(written)

@@ -12,7 +12,7 @@ use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
 use forebay_core::rate::RateLimit;
 use forebay_http::ClientAccess;
-use forebay_http::edge::rate_limits::RateLimitSettings;
+use forebay_http::RateLimitSettings;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
 use std::collections::HashMap;
@@ -88,11 +88,7 @@ fn site(
     if hosts.as_ref().is_some_and(Vec::is_empty) {
         provenance.amend("every host");
     }
-    let prefix = provenance.read(section, &options::SITE_PREFIX);
-    let prefix_name = options::SITE_PREFIX.spec.name;
-    if section.value(prefix_name).is_none() {
-        provenance.derived(section.path_of(prefix_name), "none (every path)");
-    }
+    let prefix = prefix(section, provenance);
     let origin = origin(typed, provenance);
     let fetch_timeout = provenance.read(section, &options::SITE_FETCH_TIMEOUT);
     let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
@@ -156,13 +152,28 @@ fn site(
     })
 }
 
+fn prefix(section: &Section, provenance: &mut Provenance<'_>) -> Option<String> {
+    let prefix = provenance.read(section, &options::SITE_PREFIX);
+    let name = options::SITE_PREFIX.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "none (every path)");
+    }
+    prefix
+}
+
 fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {
     let allow = provenance.read(section, &options::SITE_ALLOW);
     let deny = provenance.read(section, &options::SITE_DENY);
     Some(ClientAccess { allow: allow?, deny: deny? })
 }
 
-fn rate_limit(section: &Section, provenance: &mut Provenance<'_>) -> Option<RateLimitSettings> {
+/// Rate limit. The outer `None` means an error, the inner one that there is none.
+#[expect(clippy::option_option, reason = "an error differs from an absent table")]
+fn rate_limit(
+    section: Option<&Section>,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<RateLimitSettings>> {
+    let Some(section) = section else { return Some(None) };
     let rate = provenance.read(section, &options::RATE_REQUESTS);
     let burst_name = options::RATE_BURST.spec.name;
     let burst = match (section.value(burst_name), rate) {

@@ -693,10 +693,7 @@ fn terms_are_agreed_to_by_the_operator_alone() {
     let error = ResolvedConfig::load(None, &alone).unwrap_err().to_string();
     assert!(error.starts_with("--agree-to-terms: has no effect without --domain"), "{error}");
     let error = errors(&format!("[tls.acme]\nnames = [\"a.example\"]\n{SITE}"));
-    assert!(
-        error[0].starts_with("forebay.toml:1:1: tls.acme.agree_to_terms: automatic"),
-        "{error:?}"
-    );
+    assert!(error[0].starts_with("f.toml:1:1: tls.acme.agree_to_terms: automatic"), "{error:?}");
     let other = "[tls.acme]\nnames = [\"a.example\"]\ndirectory = \"https://ca.internal/d\"\n";
     let error = errors(&format!("{other}{SITE}"));
     assert!(error[0].contains("the certificate authority at https://ca.internal/d"), "{error:?}");
@@ -775,5 +772,46 @@ fn a_rate_limit_has_a_rate_and_a_burst() {
     ] {
         let refused = limit(lines).unwrap_err();
         assert!(refused.contains(expected), "{lines}: {refused}");
+    }
+}
+
+#[test]
+fn listeners_of_operators_are_apart_from_those_of_clients() {
+    let with_role = |role: &str, address: &str, more: &str| {
+        format!(
+            "listen = \"127.0.0.1:5\"\n[[listener]]\naddress = \"{address}\"\nrole = \"{role}\"\n\
+             {more}{SITE}"
+        )
+    };
+    let config = resolved(&with_role("admin", "127.0.0.1:6", ""));
+    assert_eq!((config.listeners.len(), config.admins.len(), config.probes.len()), (1, 1, 0));
+    let config = resolved(&with_role("probe", "0.0.0.0:6", ""));
+    assert_eq!((config.listeners.len(), config.admins.len(), config.probes.len()), (1, 0, 1));
+    assert_eq!(resolved(&with_role("admin", "unix:/run/a.sock", "")).admins.len(), 1);
+    let rows = [
+        (
+            with_role("admin", "0.0.0.0:6", ""),
+            "3:11: listener[0].address: 0.0.0.0:6 is not a loopback",
+        ),
+        (
+            with_role("admin", "127.0.0.1:5", ""),
+            "3:11: listener[0].address: \"127.0.0.1:5\" is listened on",
+        ),
+        (
+            with_role("admin", "127.0.0.1:6", "sites = [\"a\"]\n"),
+            "5:9: listener[0].sites: is only for the roles",
+        ),
+        (
+            with_role("probe", "127.0.0.1:6", "protocols = [\"http/1.1\"]\n"),
+            "5:13: listener[0].protocols: is only for the roles",
+        ),
+        (
+            with_role("probe", "127.0.0.1:6", "").replace("listen = \"127.0.0.1:5\"\n", ""),
+            "listen: at least one listener must serve clients",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}: {expected}");
     }
 }

@@ -29,12 +29,12 @@ use crate::config::ListenAddress;
 use crate::config::resolved::ResolvedListener;
 use crate::listener::ListeningSocket;
 use crate::listener::socket::listen;
+use crate::listener::tls::Tls;
 use crate::probe;
 use crate::reload::Reload;
 use crate::small_server::{self, Answer, ServerLimits, text};
 use crate::tiers::shared::SharedTier;
 use crate::tiers::{disk, shared};
-use crate::listener::tls::Tls;
 use guard::{Guard, Refusal};
 
 /// Bounds of the admin listener: operators, dashboards and scrapers.

@@ -53,10 +53,10 @@ use crate::service::forward::request_body;
 use crate::service::origin_request::OriginRequest;
 use crate::settings::SiteSettings;
 use crate::site::prefix_purge::PrefixError;
+use crate::site::rate_limits::RateLimiter;
 use crate::site::table::{Reloaded, SiteTable};
 use crate::site::tags::{self, HostOrigin};
 use crate::site::{Site, Sites, key};
-use crate::site::rate_limits::RateLimiter;
 use crate::stored::partial;
 use crate::tunnel::upgrade;
 

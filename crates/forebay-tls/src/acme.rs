@@ -31,8 +31,6 @@ use tokio::sync::watch;
 pub use answers::{CHALLENGE_PATH, ChallengeAnswers, acme_tls_alpn};
 pub use directory::check_roots;
 
-pub(crate) use schedule::Validity;
-
 use crate::store::{CertificateStore, ManagedFile};
 use storage::AcmeStorage;
 

@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::Error as TlsError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{Error as TlsError, RootCertStore};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-
-use crate::acme::Validity;
 
 /// Maximum size of a PEM file in bytes; a chain has a few certificates of 2 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -33,6 +31,27 @@ pub struct Certificate {
     /// DNS names of the certificate in lower case; a wildcard begins with `*.`.
     names: Vec<Box<str>>,
     validity: Validity,
+}
+
+/// Period of validity of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// First moment.
+    pub(crate) begin: SystemTime,
+    /// Last moment.
+    pub(crate) end: SystemTime,
+}
+
+impl Validity {
+    /// Returns the duration of the period.
+    pub(crate) fn lifetime(self) -> Duration {
+        self.end.duration_since(self.begin).unwrap_or_default()
+    }
+
+    /// Returns `true` if less than a tenth of the lifetime is left: renewals have failed for long.
+    pub(crate) fn is_ending(self, now: SystemTime) -> bool {
+        self.end.duration_since(now).unwrap_or_default() < self.lifetime() / 10
+    }
 }
 
 /// File that an error is about.
@@ -150,7 +169,7 @@ impl std::fmt::Display for Days {
 ///
 /// # Errors
 /// The rest of a sentence that begins with the path.
-pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(|error| format!("is not a PEM file: {error}"))?;
@@ -158,6 +177,19 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
         return Err("contains no certificate in PEM form".to_owned());
     }
     Ok(chain)
+}
+
+/// Reads the authorities in a PEM file.
+///
+/// # Errors
+/// One sentence that begins with the path.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let named = |reason: String| format!("{} {reason}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path).map_err(named)? {
+        roots.add(certificate).map_err(|error| named(format!("cannot be used: {error}")))?;
+    }
+    Ok(roots)
 }
 
 /// Reads a file of at most [`FILE_BYTES_MAX`] bytes.

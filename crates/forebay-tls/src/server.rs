@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{Acceptor, ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{HandshakeKind, RootCertStore, SupportedProtocolVersion};
+use rustls::{HandshakeKind, SupportedProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use crate::acme::{ChallengeAnswers, acme_tls_alpn};
-use crate::certificate::{read, read_certificates};
+use crate::certificate::{read, roots};
 use crate::store::CertificateStore;
 
 /// Lowest protocol version.
@@ -247,15 +247,6 @@ where
     };
     start.into_stream(config).await?.shutdown().await?;
     Ok(HandshakeError::Challenge)
-}
-
-pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let named = |reason: String| format!("{} {reason}", path.display());
-    let mut roots = RootCertStore::empty();
-    for certificate in read_certificates(path).map_err(named)? {
-        roots.add(certificate).map_err(|error| named(format!("cannot be used: {error}")))?;
-    }
-    Ok(roots)
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {

@@ -23,7 +23,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
 use super::AcmeSettings;
-use crate::server::roots;
+use crate::certificate::roots;
 
 /// Maximum time of a request, with its connection.
 const REQUEST_MAX: Duration = Duration::from_secs(30);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::certificate::Validity;
+
 /// Time after the first failed attempt; it doubles with each further one.
 const BACK_OFF_MIN: Duration = Duration::from_secs(60);
 
@@ -19,15 +21,6 @@ const JITTER: f64 = 0.1;
 /// It bounds the orders that a wrong renewal time of the authority causes.
 const RENEWAL_GAP: Duration = Duration::from_secs(3_600);
 
-/// Period of validity of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Validity {
-    /// First moment.
-    pub(crate) begin: SystemTime,
-    /// Last moment.
-    pub(crate) end: SystemTime,
-}
-
 /// Renewal window that the authority suggests (RFC 9773).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
@@ -38,15 +31,6 @@ pub(crate) struct Window {
 }
 
 impl Validity {
-    fn lifetime(self) -> Duration {
-        self.end.duration_since(self.begin).unwrap_or_default()
-    }
-
-    /// Returns `true` if less than a tenth of the lifetime is left: renewals have failed for long.
-    pub(crate) fn is_ending(self, now: SystemTime) -> bool {
-        self.end.duration_since(now).unwrap_or_default() < self.lifetime() / 10
-    }
-
     /// Returns the time of the renewal without a suggestion of the authority: two thirds of the
     /// lifetime.
     pub(crate) fn renewal(self) -> SystemTime {

@@ -20,6 +20,9 @@ const SEEDS: &[(&str, &str)] =
 /// Time limit of the optional `MINUTES` of a soak.
 const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
 
+/// Marks a step whose tests use the programs of `needs::tools_folder`, in `FOREBAY_TOOLS`.
+const NEEDS_TOOLS: &str = "FOREBAY_NEEDS_TOOLS";
+
 /// A question and the cargo command whose exit status answers it.
 struct Step {
     question: &'static str,
@@ -144,6 +147,23 @@ const SOAKS: &[(&str, Step)] = &[
             .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
     ),
     (
+        // Installs pebble, the test server of Let's Encrypt.
+        "certificates",
+        Step::new(
+            "automatic certificates",
+            "test -p forebay-cli --test it --locked acme:: -- --ignored",
+        )
+        .with(&[(NEEDS_TOOLS, "yes")]),
+    ),
+    (
+        "parsers",
+        Step::new(
+            "100,000 forwarded requests, read by the parser of Node",
+            "test -p forebay-cli --release --test it --locked second_parser::",
+        )
+        .with(&[("FOREBAY_FORWARDED", "100000")]),
+    ),
+    (
         "variants",
         // 100,000 histories of one instance, and 4,000 over disks and a Redis.
         Step::new(
@@ -238,7 +258,8 @@ pub(crate) fn soak(soak: &Soak) -> Result<()> {
         "the soak `{}` takes no number of minutes",
         soak.name
     );
-    let mut command = command(step);
+    needs::ensure_for(&soak.name)?;
+    let mut command = command(step)?;
     command.envs(soak.minutes.map(|minutes| (MINUTES, minutes.to_string())));
     let mut passed = 0;
     let status = process::lines(&mut command, |line| {
@@ -277,7 +298,7 @@ fn ask(step: &Step) -> Result<u64> {
     std::io::stdout().flush()?;
     let started = Instant::now();
     let (mut printed, mut passed) = (Vec::new(), 0);
-    let status = process::lines(&mut command(step), |line| {
+    let status = process::lines(&mut command(step)?, |line| {
         passed += passed_in(line);
         printed.push(line.to_owned());
     })?;
@@ -301,13 +322,16 @@ fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
-fn command(step: &Step) -> Command {
+fn command(step: &Step) -> Result<Command> {
     let mut command = workspace::cargo();
     command.args(step.cargo.split(' '));
     // A variable that the caller has set wins: it repeats a run with another seed.
     let unset = step.environment.iter().filter(|(name, _)| std::env::var_os(name).is_none());
     command.envs(unset.copied());
-    command
+    if step.environment.iter().any(|(name, _)| *name == NEEDS_TOOLS) {
+        command.env("FOREBAY_TOOLS", needs::tools_folder()?);
+    }
+    Ok(command)
 }
 
 /// Command line that runs this step alone.

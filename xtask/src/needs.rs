@@ -13,7 +13,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("redis-server", "redis-server", &["test", "snippets", "bench", "conformance"]),
     ("faketime", "faketime", &["test"]),
     ("curl", "curl", &["test", "snippets"]),
-    ("node", "nodejs", &["conformance", "real-software"]),
+    ("node", "nodejs", &["test", "parsers", "conformance", "real-software"]),
     ("npm", "npm", &["conformance", "real-software"]),
     ("nginx", "nginx-light", &["test", "bench", "real-software"]),
     ("flask", "python3-flask", &["real-software"]),
@@ -27,6 +27,8 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("caddy", "caddy", &["test"]),
     ("chromium", "chromium", &["real-software"]),
     ("wrk", "wrk", &["bench"]),
+    ("h2load", "nghttp2-client", &["bench"]),
+    ("openssl", "openssl", &["test", "bench"]),
     ("valgrind", "valgrind", &["instructions", "bench"]),
     ("taskset", "util-linux", &["bench"]),
 ];
@@ -34,6 +36,13 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
 /// Cargo tools: cargo subcommand, version, and the commands that need it.
 const CARGO_TOOLS: &[(&str, &str, &[&str])] =
     &[("hack", "0.6.46", &["ci", "nightly"]), ("deny", "0.20.2", &["nightly"])];
+
+/// Go programs: program, package with its version, and the commands that need it.
+const GO_TOOLS: &[(&str, &str, &[&str])] = &[(
+    "pebble",
+    "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1",
+    &["certificates", "nightly"],
+)];
 
 /// Folders of servers that are missing in the search path of ordinary users.
 const SERVER_FOLDERS: &[&str] = &["/usr/sbin", "/usr/local/sbin"];
@@ -60,7 +69,20 @@ pub(crate) fn ensure_for(command: &str) -> Result<()> {
             workspace::run_cargo(&["install", "--locked", &format!("cargo-{tool}@{version}")])?;
         }
     }
+    for (tool, package, _) in GO_TOOLS.iter().filter(|(.., on)| on.contains(&command)) {
+        let folder = tools_folder()?;
+        if !folder.join(tool).is_file() {
+            println!("installing {package}");
+            let go = find("go").context("Go 1.24 or newer is needed: https://go.dev/dl")?;
+            run(Command::new(go).args(["install", package]).env("GOBIN", folder))?;
+        }
+    }
     Ok(())
+}
+
+/// Folder of the Go programs.
+pub(crate) fn tools_folder() -> Result<PathBuf> {
+    Ok(workspace::target_dir()?.join("tools"))
 }
 
 /// Path of a program.

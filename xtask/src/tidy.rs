@@ -48,7 +48,7 @@ const EDGES: &[Edges] = &[
     ("forebay-engine", &["forebay-core"], TESTKIT, HTTP),
     ("forebay-disk", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
     ("forebay-redis", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
-    ("forebay-tls", &[], &[], HTTP),
+    ("forebay-tls", &[], &[], &[]),
     (
         "forebay-http",
         &["forebay-tls", "forebay-rules", "forebay-semantics", "forebay-engine", "forebay-core"],

@@ -10,6 +10,7 @@
 mod cluster;
 mod disk;
 mod early;
+mod edge;
 mod environment;
 mod http;
 mod library;
@@ -35,6 +36,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("miss", "CPU time of a response that is stored for the first time", proxy::pass::run_misses),
     ("memory-per-object", "resident memory of small objects, and of churns", proxy::objects::run),
     ("stampede", "500 clients at once, and 50 in front of a broken origin", stampede::run),
+    ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
     ("early", "loads that early refresh prevents, beside a cache without it", early::run),
     ("tier", "a Redis that is slow, frozen, gone or damaged, and a hit in it", tier::run),
     ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),

@@ -17,14 +17,19 @@ use std::time::Duration;
 use forebay_disk::Disk;
 use forebay_http::Service;
 use forebay_http::request_guard::GuardCounters;
+use forebay_tls::acme::Acme;
+use forebay_tls::server::TlsServer;
 use forebay_tls::store::CertificateStore;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
 
 use crate::admin_token::Token;
+use crate::config::ListenAddress;
+use crate::config::resolved::ResolvedListener;
 use crate::listener::ListeningSocket;
 use crate::listener::socket::listen;
+use crate::listener::tls::Tls;
 use crate::log::Log;
 use crate::probe;
 use crate::reload::Reload;
@@ -43,7 +48,7 @@ const PAGE: &str = include_str!("admin/page.html");
 /// Admin listener that is bound and not yet running.
 pub(crate) struct Admin {
     socket: ListeningSocket,
-    address: SocketAddr,
+    tls: Option<TlsServer>,
     guard: Guard,
 }
 
@@ -55,12 +60,13 @@ pub(crate) struct AdminState {
     pub(crate) log: Arc<Log>,
     pub(crate) shared: Vec<SharedTier>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
+    pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
 struct AdminHandler {
     guard: Guard,
-    state: AdminState,
+    state: Arc<AdminState>,
 }
 
 impl Admin {
@@ -76,24 +82,53 @@ impl Admin {
             )
         };
         let listener = listen(address).map_err(cannot_listen)?;
-        let address = listener.local_addr()?;
-        let socket = ListeningSocket::Tcp(listener);
-        Ok(Self { socket, address, guard: Guard::new(address, token) })
+        let guard = Guard::new(Some(listener.local_addr()?), token);
+        Ok(Self { socket: ListeningSocket::Tcp(listener), tls: None, guard })
     }
 
-    /// Address that the listener is bound to.
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.address
+    /// Binds the address of a `[[listener]]`.
+    ///
+    /// # Errors
+    /// As [`Self::bind`], and if its TLS server cannot be built.
+    pub(crate) fn bind_further(
+        listener: &ResolvedListener,
+        tls: Option<&Tls>,
+        token: Arc<Token>,
+    ) -> anyhow::Result<Self> {
+        let address = &listener.address;
+        let socket = ListeningSocket::bind(address).map_err(|error| {
+            anyhow::anyhow!(
+                "admin listener cannot listen on {address}: {error}; choose another address in \
+                 its [[listener]]"
+            )
+        })?;
+        let tls = tls.filter(|_| listener.tls).map(|tls| tls.server(listener)).transpose()?;
+        let bound = socket.address().and_then(|address| address.tcp());
+        Ok(Self { socket, tls, guard: Guard::new(bound, token) })
+    }
+
+    /// Returns the URL of the listener.
+    pub(crate) fn url(&self) -> Option<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Some(match self.socket.address()? {
+            ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
+            unix @ ListenAddress::Unix(_) => unix.to_string(),
+        })
+    }
+
+    /// Returns the address that the listener is bound to, if it is one of TCP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.socket.address()?.tcp()
     }
 
     /// Answers until the process exits.
-    pub(crate) async fn run(self, state: AdminState) {
+    pub(crate) async fn run(self, state: Arc<AdminState>) {
         let handler = Arc::new(AdminHandler { guard: self.guard, state });
         let answer = move |request| {
             let handler = handler.clone();
             async move { handler.answer(request).await }
         };
-        small_server::run(self.socket, LIMITS, answer).await;
+        small_server::run(self.socket, self.tls, LIMITS, answer).await;
     }
 }
 
@@ -135,7 +170,11 @@ impl AdminHandler {
     }
 
     fn metrics(&self) -> String {
-        let AdminState { service, front, shared, disk, certificates, log, .. } = &self.state;
+        let AdminState { service, front, shared, disk, certificates, acme, log, .. } = &*self.state;
+        if let Some(acme) = acme {
+            let (issued, failed) = acme.orders();
+            service.metrics().set_acme_orders(issued, failed);
+        }
         if let Some(certificates) = certificates {
             service.metrics().set_certificates(certificates);
         }

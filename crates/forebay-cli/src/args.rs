@@ -88,6 +88,14 @@ pub(crate) struct ServeArgs {
     /// Size of the disk tier [default: 10GiB].
     #[arg(long, value_name = "SIZE", env = "FOREBAY_DISK_SIZE", hide_env_values = true)]
     disk_size: Option<String>,
+    /// Serve this name over https with an automatic certificate; separate several with commas, or
+    /// repeat the flag. Without --listen and a configuration file, the cache listens on port 443,
+    /// and redirects from port 80.
+    #[arg(long, value_name = "NAME", env = "FOREBAY_DOMAIN", hide_env_values = true)]
+    domain: Vec<String>,
+    /// Agree to the terms of service of the certificate authority, Let's Encrypt by default.
+    #[arg(long, env = "FOREBAY_AGREE_TO_TERMS", hide_env_values = true)]
+    agree_to_terms: bool,
     /// Start a sample origin as well, cache it, and print example commands. Without --disk, the
     /// disk tier uses a temporary directory, which is removed when the process exits.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
@@ -120,6 +128,8 @@ impl ServeArgs {
             redis: self.redis.clone(),
             disk: self.disk.clone(),
             disk_size: self.disk_size.clone(),
+            domain: (!self.domain.is_empty()).then(|| self.domain.join(",")),
+            agree_to_terms: self.agree_to_terms,
         }
     }
 

@@ -55,7 +55,7 @@ impl Probe {
         let running = self
             .sockets
             .into_iter()
-            .map(|socket| small_server::run(socket, LIMITS, answer.clone()));
+            .map(|socket| small_server::run(socket, None, LIMITS, answer.clone()));
         join_all(running).await;
     }
 }

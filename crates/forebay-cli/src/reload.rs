@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::{Reloaded, Service};
+use forebay_tls::acme::Acme;
 use forebay_tls::store::CertificateStore;
 use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
@@ -37,6 +38,7 @@ pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
     pub(crate) limits: Arc<AddressLimits>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
+    pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Arc<Log>,
 }
@@ -115,10 +117,15 @@ impl Reload {
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, limits, certificates, token, log } = &self.targets;
+        let ReloadTargets { service, limits, certificates, acme, token, log } = &self.targets;
         let access = Destination::open(config.access_file.as_deref())?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {
-            store.replace(&tls.certificates, tls.unknown_name)?;
+            store.replace(&tls.certificates)?;
+        }
+        if let (Some(acme), Some(settings)) =
+            (acme, config.tls.as_ref().and_then(|tls| tls.acme.as_ref()))
+        {
+            acme.replace(settings);
         }
         let mut needs_restart = self.started.changed_fixed_options(config);
         if !token.replace(config.admin_token.as_deref()) {

@@ -106,6 +106,8 @@ struct Running {
     listeners: Listeners,
     workers: Workers,
     admin: SocketAddr,
+    /// URLs of the further admin listeners.
+    further_admins: Vec<String>,
     probes: Vec<ListenAddress>,
     reload: Arc<Reload>,
     service: Arc<Service>,
@@ -127,11 +129,16 @@ impl Running {
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?;
+        let acme = tls.as_ref().and_then(|tls| tls.acme.clone());
+        service.answer_challenges(acme.as_ref().map(|acme| acme.answers().clone()));
         let inherited = InheritedSockets::take();
         let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref(), &inherited)?;
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
-        let admin_address = admin.address();
+        let admin_address = admin.address().context("the admin listener has no address")?;
+        let further = |admin| Admin::bind_further(admin, tls.as_ref(), token.clone());
+        let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
+        let admin_urls = admins.iter().filter_map(Admin::url).collect();
         let probes = config.probes.iter().map(|address| Probe::bind(address, &inherited));
         let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
         let probe_addresses = probes.iter().flat_map(Probe::addresses).collect();
@@ -147,21 +154,28 @@ impl Running {
             service: service.clone(),
             limits,
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            acme: acme.clone(),
             token,
             log: log.clone(),
         };
         let reload = Arc::new(Reload::new(source, targets, config));
-        let state = AdminState {
+        let state = Arc::new(AdminState {
             service: service.clone(),
             front,
             reload: reload.clone(),
             log,
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
+            acme: acme.clone(),
             shared,
-        };
-        tokio::spawn(admin.run(state));
+        });
+        for admin in std::iter::once(admin).chain(admins) {
+            tokio::spawn(admin.run(state.clone()));
+        }
         probes.into_iter().for_each(|probe| drop(tokio::spawn(probe.run(service.clone()))));
+        if let (Some(tls), Some(acme)) = (&tls, &acme) {
+            acme.start(tls.store.clone()).context("automatic certificates cannot be started")?;
+        }
         if let Some((tls, interval)) =
             tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
         {
@@ -174,6 +188,7 @@ impl Running {
             listeners,
             workers,
             admin: admin_address,
+            further_admins: admin_urls,
             probes: probe_addresses,
             reload,
             service,
@@ -186,7 +201,9 @@ impl Running {
     fn addresses(&self) -> String {
         let urls = self.listeners.urls().collect::<Vec<_>>().join(" ");
         let probes = self.probes.iter().map(|address| format!("probe {}, ", url(address)));
-        format!("{urls} ({}admin http://{})", probes.collect::<String>(), self.admin)
+        let admins = self.further_admins.iter().map(|url| format!(", admin {url}"));
+        let (probes, admins): (String, String) = (probes.collect(), admins.collect());
+        format!("{urls} ({probes}admin http://{}{admins})", self.admin)
     }
 }
 

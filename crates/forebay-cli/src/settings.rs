@@ -79,6 +79,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         lease_wait_max: config.lease.wait_max,
         ignore_scheme: config.ignore_scheme,
         access: config.access.clone(),
+        rate_limit: config.rate_limit,
         hsts: config.hsts.clone(),
         is_forwarded_added: config.forwarded,
         expose_errors: config.expose_errors,

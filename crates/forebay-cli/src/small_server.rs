@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_tls::server::TlsServer;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
@@ -45,8 +46,12 @@ pub(crate) fn text(kind: &'static str, body: impl Into<Bytes>) -> Answer {
 }
 
 /// Answers the requests of a listening socket with `answer`.
-pub(crate) async fn run<H, F>(socket: ListeningSocket, limits: ServerLimits, answer: H)
-where
+pub(crate) async fn run<H, F>(
+    socket: ListeningSocket,
+    tls: Option<TlsServer>,
+    limits: ServerLimits,
+    answer: H,
+) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -57,23 +62,37 @@ where
             continue;
         };
         let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
-        let answer = answer.clone();
+        let (answer, tls) = (answer.clone(), tls.clone());
         tokio::spawn(async move {
             // A socket that cannot be registered is closed, as above the limit.
             match stream {
                 AcceptedStream::Tcp(stream) => {
                     if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-                        serve(stream, limits, answer).await;
+                        accept(stream, tls, limits, answer).await;
                     }
                 }
                 AcceptedStream::Unix(stream) => {
                     if let Ok(stream) = tokio::net::UnixStream::from_std(stream) {
-                        serve(stream, limits, answer).await;
+                        accept(stream, tls, limits, answer).await;
                     }
                 }
             }
             drop(permit);
         });
+    }
+}
+
+/// Serves a connection, after its handshake if there is TLS.
+async fn accept<S, H, F>(stream: S, tls: Option<TlsServer>, limits: ServerLimits, answer: H)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let Some(tls) = tls else { return serve(stream, limits, answer).await };
+    match tls.accept(stream).await {
+        Ok(shaken) => serve(shaken.stream, limits, answer).await,
+        Err(error) => tracing::debug!(%error, "TLS handshake of the admin listener failed"),
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`call_breaker`] | circuit breaker of an origin, which also counts slow calls |
 //! | [`heap`] | memory that allocations take |
 //! | [`version`] | ordered validators |
+//! | [`rate`] | rate limit of one client |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
 //! | [`bus_trust`] | entries that a missed purge may have invalidated |
@@ -30,6 +31,7 @@ pub mod heap;
 pub mod judge;
 pub mod key;
 pub mod pace;
+pub mod rate;
 pub mod tags;
 pub mod time;
 pub mod version;

@@ -85,10 +85,20 @@ impl DirectHits {
             credentials: credentials(&request),
             coalesce: rules.coalesce(site),
         };
+        let limiter = site.rate_limiter.as_deref().filter(|limiter| limiter.counts_hits());
         let outcome = engine.hit(&lookup)?;
+        if let Some(limiter) = limiter
+            && !limiter.would_admit(peer.client, engine.clock().now())
+        {
+            return None;
+        }
         let added = secure::hsts(site, peer.scheme);
         let now = engine.clock().now();
         let written = response::write(&request, &outcome.entry, added, now, output)?;
+        if let Some(limiter) = limiter {
+            // Another connection of the client may be faster; one request more is no harm.
+            let _ = limiter.admit(peer.client, now);
+        }
         let hit = DirectHit {
             site,
             counters,

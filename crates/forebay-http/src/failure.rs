@@ -33,6 +33,8 @@ pub(crate) enum Failure {
     NoSite,
     /// The client may not use the site.
     AccessDenied,
+    /// The client has sent too many requests, and may send another after this time.
+    RateLimited(Duration),
     /// The listener does not serve the site of the request (RFC 9110 section 15.5.20).
     Misdirected,
     /// The request passed through this cache too often (RFC 9110 section 7.6.3).
@@ -61,6 +63,7 @@ impl Failure {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
             Self::AccessDenied => StatusCode::FORBIDDEN,
+            Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Load(LoadError::RecentlyFailed(cause)) => {
@@ -94,6 +97,7 @@ impl Failure {
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
             Self::AccessDenied => "access-denied",
+            Self::RateLimited(_) => "rate-limited",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
             Self::Load(error) | Self::MustRevalidate(error) => crate::origin::code(error),
@@ -137,6 +141,9 @@ impl Failure {
             }
             Self::NoSite => "No site is configured for this host and path.",
             Self::AccessDenied => "This site is not open to the address of this client.",
+            Self::RateLimited(_) => {
+                "This client has sent too many requests. Repeat it after the time in Retry-After."
+            }
             Self::Misdirected => {
                 "The requested host is not served on this address and port of the cache."
             }
@@ -313,6 +320,7 @@ mod tests {
             (Failure::NoSite, 404),
             (Failure::MethodNotAllowed, 405),
             (Failure::AccessDenied, 403),
+            (Failure::RateLimited(Duration::from_millis(1_500)), 429),
             (Failure::Misdirected, 421),
         ];
         for (failure, status) in rows {

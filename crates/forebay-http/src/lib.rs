@@ -51,7 +51,7 @@ pub use response::body::ResponseBody;
 pub use service::{ACCESS, Service};
 pub use settings::{
     BreakerSettings, ClientAccess, EndpointAddress, EndpointSettings, EndpointTls, Fallback,
-    HostPattern, OptIns, OriginSettings, PhaseTimeouts, SiteSettings,
+    HostPattern, OptIns, OriginSettings, PhaseTimeouts, RateLimitSettings, SiteSettings,
 };
 pub use site::key;
 pub use site::prefix_purge::PrefixError;

@@ -432,6 +432,11 @@ impl Metrics {
         self.edge.handshake(listener, result, took);
     }
 
+    /// Counts a request of a client that has sent too many.
+    pub(crate) fn count_rate_limited(&self, site: &str) {
+        self.edge.rate_limited(site);
+    }
+
     /// Counts a request of a client that may not use the site.
     pub(crate) fn count_denied(&self, site: &str) {
         self.edge.denied(site);
@@ -440,6 +445,16 @@ impl Metrics {
     /// Sets the end of the validity of each certificate, and the totals of certificate loads.
     pub fn set_certificates(&self, store: &CertificateStore) {
         self.edge.set_certificates(store);
+    }
+
+    /// Returns the gauge of open HTTP/2 streams.
+    pub(crate) fn h2_streams(&self) -> Gauge {
+        self.edge.h2_streams()
+    }
+
+    /// Sets the totals of orders that ended with an automatic certificate, and of failed ones.
+    pub fn set_acme_orders(&self, issued: u64, failed: u64) {
+        self.edge.set_acme_orders(issued, failed);
     }
 
     /// Counts a request of a trusted proxy.

@@ -10,6 +10,7 @@
 //! connections of clients.
 
 pub(crate) mod by_body;
+mod challenge;
 mod ended;
 pub(crate) mod forward;
 mod origin_request;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Purge, Reach, Why};
 use forebay_engine::{Engine, Lookup, LookupResult, Miss, Outcome, Purged, Select};
@@ -34,6 +35,7 @@ use forebay_rules::Target;
 use forebay_rules::apply::InvalidTarget;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::{CacheStatus, PeerAddress, Scheme, validate};
+use forebay_tls::acme::ChallengeAnswers;
 use futures_util::future::join;
 use http::header::{CACHE_STATUS, HOST};
 use http::request::Parts;
@@ -55,6 +57,7 @@ use crate::service::forward::request_body;
 use crate::service::origin_request::OriginRequest;
 use crate::settings::SiteSettings;
 use crate::site::prefix_purge::PrefixError;
+use crate::site::rate_limits::RateLimiter;
 use crate::site::table::{Reloaded, SiteTable};
 use crate::site::tags::{self, HostOrigin};
 use crate::site::{Site, Sites, key};
@@ -69,6 +72,7 @@ pub struct Service {
     requests: AtomicU64,
     access_log: AtomicBool,
     phase: CurrentPhase,
+    challenges: ArcSwapOption<ChallengeAnswers>,
 }
 
 /// Log target of the access log: one event for each response while `log_access` is on, which is off
@@ -179,7 +183,8 @@ impl Service {
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
         let (access_log, phase) = (AtomicBool::new(false), CurrentPhase::default());
-        Self { site_table, engine, metrics, requests, access_log, phase }
+        let challenges = ArcSwapOption::empty();
+        Self { site_table, engine, metrics, requests, access_log, phase, challenges }
     }
 
     /// Returns the phase of the process; [`Phase::Starting`] until [`enter`](Self::enter) is called.
@@ -218,6 +223,11 @@ impl Service {
     /// Replaces the proxies that may name the client of a request. At first there are none.
     pub fn trust_proxies(&self, trust: &Arc<ProxyTrust>) {
         self.site_table.rcu(|before| before.with_trust(trust.clone()));
+    }
+
+    /// Sets the answers to challenges of certificate authorities. At first there are none.
+    pub fn answer_challenges(&self, answers: Option<Arc<ChallengeAnswers>>) {
+        self.challenges.store(answers);
     }
 
     /// Returns `true` if this address is that of a trusted proxy.
@@ -307,6 +317,11 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, body) = request.into_parts();
+        if challenge::is_challenge(&parts)
+            && let Some(response) = Box::pin(self.challenge(&parts)).await
+        {
+            return response;
+        }
         let Begun { dispatch, edited } = self.begin(&parts, connection, &body);
         if let Some(edited) = edited {
             parts.headers = *edited;
@@ -335,6 +350,14 @@ impl Service {
         interims.before(origin_request).await
     }
 
+    /// Answers a challenge of a certificate authority.
+    #[cold]
+    async fn challenge(&self, parts: &Parts) -> Option<Response<ResponseBody>> {
+        let answers = self.challenges.load_full()?;
+        let authority = authority(parts, Scheme::Http).ok()??;
+        challenge::answer(answers, &authority, parts.uri.path()).await
+    }
+
     /// Selects the next step. It does not wait, so that the site table is borrowed only for the
     /// duration of a lookup. An origin request owns its site.
     fn begin<B: Body>(&self, parts: &Parts, connection: &ConnectionInfo, body: &B) -> Begun<'_> {
@@ -358,6 +381,12 @@ impl Service {
         }
         if let Role::Redirect(port) = connection.role {
             return Dispatch::Response(self.redirect(&routed, parts, port)).into();
+        }
+        let limiter = routed.site.rate_limiter.as_deref();
+        if let Some(limiter) = limiter.filter(|limiter| limiter.counts_hits())
+            && let Some(refused) = self.over_rate(limiter, &routed, parts)
+        {
+            return refused.into();
         }
         if routed.site.settings.rule_set.is_empty() {
             return self.dispatch(&routed, parts, &parts.headers, body).into();
@@ -397,6 +426,9 @@ impl Service {
         routed.rules = rules;
         let headers = edited.as_ref().unwrap_or(&parts.headers);
         let dispatch = if bypasses && upgrade::asked(parts).is_none() {
+            if let Some(refused) = self.over_fetch_rate(&routed, parts) {
+                return refused.into();
+            }
             Dispatch::Forward(OriginRequest::new(self, &routed, Why::Rule))
         } else {
             self.dispatch(&routed, parts, headers, body)
@@ -438,6 +470,9 @@ impl Service {
         body: &B,
     ) -> Dispatch<'_> {
         if let Some(why) = why_not_cached(parts, body) {
+            if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                return refused;
+            }
             let origin_request = OriginRequest::new(self, routed, why);
             let is_by_body = by_body::is_looked_up(routed.site, parts, body);
             return if is_by_body {
@@ -447,15 +482,45 @@ impl Service {
             };
         }
         if let Some(protocols) = upgrade::asked(parts) {
+            if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                return refused;
+            }
             return Dispatch::Switch(OriginRequest::new(self, routed, Why::Bypass), protocols);
         }
         match self.look(RequestHead { method: &parts.method, headers }, routed) {
             CacheLookup::Hit(response) => Dispatch::Response(response),
             CacheLookup::Miss(pending) => {
+                if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                    return refused;
+                }
                 let why = pending.wanting.why();
                 Dispatch::Fetch(OriginRequest::new(self, routed, why), pending)
             }
         }
+    }
+
+    /// Counts a request that no stored response answers, if the rate limit exempts hits. Returns the
+    /// response if its client has sent too many.
+    fn over_fetch_rate(&self, routed: &Routed<'_>, parts: &Parts) -> Option<Dispatch<'_>> {
+        let limiter = routed.site.rate_limiter.as_deref().filter(|limiter| !limiter.counts_hits())?;
+        self.over_rate(limiter, routed, parts)
+    }
+
+    /// Counts a request for the rate limit. Returns the response if its client has sent too many.
+    /// A trusted proxy that names no client is not limited: it has the requests of many.
+    #[inline(never)]
+    fn over_rate(
+        &self,
+        limiter: &RateLimiter,
+        routed: &Routed<'_>,
+        parts: &Parts,
+    ) -> Option<Dispatch<'_>> {
+        if routed.peer.origin() == AddressOrigin::ProxyItself {
+            return None;
+        }
+        let wait = limiter.admit(routed.peer.client, self.engine.clock().now()).err()?;
+        self.metrics.count_rate_limited(&routed.site.settings.id);
+        Some(Dispatch::Response(self.refuse(&Failure::RateLimited(wait), parts)))
     }
 
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::Demand;
+use forebay_core::rate::RateLimit;
 use forebay_engine::{Coalesce, TierErrors};
 use forebay_rules::{NamePattern, RuleSet, SiteFacts};
 use forebay_semantics::groups::GroupLimits;
@@ -62,6 +63,8 @@ pub struct SiteSettings {
     pub ignore_scheme: bool,
     /// Clients that may use the site.
     pub access: ClientAccess,
+    /// Maximum rate of requests per client; `None` means no limit.
+    pub rate_limit: Option<RateLimitSettings>,
     /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
     pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
@@ -98,6 +101,7 @@ impl SiteSettings {
             tier_errors: TierErrors::default(),
             ignore_scheme: false,
             access: ClientAccess::default(),
+            rate_limit: None,
             hsts: None,
             is_forwarded_added: false,
             fallback: None,
@@ -116,6 +120,15 @@ impl SiteSettings {
             ignore_scheme: self.ignore_scheme,
         }
     }
+}
+
+/// Rate limit of the clients of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimitSettings {
+    /// Rate and burst of each client.
+    pub limit: RateLimit,
+    /// Responses from the cache without a fetch do not count if `true`.
+    pub exempts_hits: bool,
 }
 
 /// Networks of the clients that may use a site.

@@ -5,6 +5,7 @@
 
 pub mod key;
 pub(crate) mod prefix_purge;
+pub(crate) mod rate_limits;
 pub(crate) mod reloads;
 pub(crate) mod table;
 pub(crate) mod tags;
@@ -20,6 +21,7 @@ use forebay_semantics::cdn_loop::LoopMarker;
 use crate::authority::without_port;
 use crate::origin::Origin;
 use crate::settings::{HostPattern, SiteSettings};
+use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
 use crate::site::warnings::Warnings;
 
@@ -38,6 +40,8 @@ pub struct Site {
     pub(crate) facts: SiteFacts,
     /// Counter of forced fetches.
     pub(crate) reloads: ReloadCounter,
+    /// Requests of clients. A changed site may continue those of its predecessor.
+    pub(crate) rate_limiter: Option<Arc<RateLimiter>>,
 }
 
 /// Returns the marker of this process and a site.
@@ -51,13 +55,18 @@ impl Site {
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
-        Self::with_origin(settings, origin)
+        let rate_limiter = settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
+        Self::with(settings, origin, rate_limiter)
     }
 
-    fn with_origin(settings: SiteSettings, origin: Arc<Origin>) -> Arc<Self> {
+    fn with(
+        settings: SiteSettings,
+        origin: Arc<Origin>,
+        rate_limiter: Option<Arc<RateLimiter>>,
+    ) -> Arc<Self> {
         let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
         let (warnings, reloads) = (Warnings::default(), ReloadCounter::default());
-        Arc::new(Self { settings, origin, loop_marker, warnings, facts, reloads })
+        Arc::new(Self { settings, origin, loop_marker, warnings, facts, reloads, rate_limiter })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
@@ -67,10 +76,15 @@ impl Site {
             return self.clone();
         }
         let settings = settings.clone();
-        if !Origin::shares_pool(&self.settings, &settings) {
-            return Self::new(settings);
-        }
-        Self::with_origin(settings, self.origin.clone())
+        let origin = match Origin::shares_pool(&self.settings, &settings) {
+            true => self.origin.clone(),
+            false => Arc::new(Origin::new(&settings)),
+        };
+        let kept = self.rate_limiter.clone();
+        let kept = kept.filter(|kept| Some(kept.settings()) == settings.rate_limit);
+        let new = || settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
+        let rate_limiter = kept.or_else(new);
+        Self::with(settings, origin, rate_limiter)
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

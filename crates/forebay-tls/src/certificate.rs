@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::Error as TlsError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{Error as TlsError, RootCertStore};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Maximum size of a PEM file in bytes; a chain has a few certificates of 2 KiB.
@@ -30,7 +30,28 @@ pub struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
     /// DNS names of the certificate in lower case; a wildcard begins with `*.`.
     names: Vec<Box<str>>,
-    not_after: SystemTime,
+    validity: Validity,
+}
+
+/// Period of validity of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// First moment.
+    pub(crate) begin: SystemTime,
+    /// Last moment.
+    pub(crate) end: SystemTime,
+}
+
+impl Validity {
+    /// Returns the duration of the period.
+    pub(crate) fn lifetime(self) -> Duration {
+        self.end.duration_since(self.begin).unwrap_or_default()
+    }
+
+    /// Returns `true` if less than a tenth of the lifetime is left: renewals have failed for long.
+    pub(crate) fn is_ending(self, now: SystemTime) -> bool {
+        self.end.duration_since(now).unwrap_or_default() < self.lifetime() / 10
+    }
 }
 
 /// File that an error is about.
@@ -69,15 +90,14 @@ impl Certificate {
     /// # Errors
     /// If one of the checks fails.
     pub fn load(files: &CertificateFiles, now: SystemTime) -> Result<Self, CertificateError> {
-        let of_certificate =
-            |reason: String| CertificateError::of_certificate(&files.certificate, reason);
         let paired = load_pair(files, now)?;
-        let (names, not_after) = names_and_end(&paired.cert).map_err(of_certificate)?;
+        let (names, validity) = names_and_validity(&paired.cert)
+            .map_err(|reason| CertificateError::of_certificate(&files.certificate, reason))?;
         if names.is_empty() {
             let reason = "has no DNS name (subjectAltName), so that no client accepts it";
-            return Err(of_certificate(reason.to_owned()));
+            return Err(CertificateError::of_certificate(&files.certificate, reason));
         }
-        Ok(Self { key: Arc::new(paired), names, not_after })
+        Ok(Self { key: Arc::new(paired), names, validity })
     }
 
     /// Returns the DNS names in lower case; a wildcard begins with `*.`.
@@ -88,7 +108,24 @@ impl Certificate {
     /// Returns the time after which clients do not accept the certificate.
     #[must_use]
     pub const fn not_after(&self) -> SystemTime {
-        self.not_after
+        self.validity.end
+    }
+
+    /// Returns `true` if less than a tenth of the lifetime is left.
+    #[must_use]
+    pub fn is_ending(&self, now: SystemTime) -> bool {
+        self.validity.is_ending(now)
+    }
+
+    /// Returns the period of validity.
+    pub(crate) const fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Returns the certificate itself, without its chain.
+    pub(crate) fn leaf(&self) -> &CertificateDer<'static> {
+        // A chain without certificates has not been loaded.
+        &self.key.cert[0]
     }
 
     /// Returns `true` if clients accept the certificate for this name, given in lower case. A
@@ -114,7 +151,7 @@ pub(crate) fn load_pair(
     let private = PrivateKeyDer::from_pem_slice(&private).map_err(|_| {
         CertificateError::of_key(key, "contains no private key in PEM form without a password")
     })?;
-    let (_, not_after) = names_and_end(&chain).map_err(of_certificate)?;
+    let (_, validity) = names_and_validity(&chain).map_err(of_certificate)?;
     let paired = CertifiedKey::from_der(chain, private, &crate::provider());
     let paired = paired.map_err(|error| match error {
         TlsError::InconsistentKeys(_) => CertificateError::of_key(
@@ -123,8 +160,8 @@ pub(crate) fn load_pair(
         ),
         other => CertificateError::of_key(key, format!("cannot be used: {other}")),
     })?;
-    if not_after <= now {
-        let ago = Days(now.duration_since(not_after).unwrap_or_default());
+    if validity.end <= now {
+        let ago = Days(now.duration_since(validity.end).unwrap_or_default());
         return Err(of_certificate(format!("expired {ago} ago")));
     }
     Ok(paired)
@@ -147,7 +184,7 @@ impl std::fmt::Display for Days {
 ///
 /// # Errors
 /// The rest of a sentence that begins with the path.
-pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(|error| format!("is not a PEM file: {error}"))?;
@@ -155,6 +192,19 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
         return Err("contains no certificate in PEM form".to_owned());
     }
     Ok(chain)
+}
+
+/// Reads the authorities in a PEM file.
+///
+/// # Errors
+/// One sentence that begins with the path.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let named = |reason: String| format!("{} {reason}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path).map_err(named)? {
+        roots.add(certificate).map_err(|error| named(format!("cannot be used: {error}")))?;
+    }
+    Ok(roots)
 }
 
 /// Reads a file of at most [`FILE_BYTES_MAX`] bytes.
@@ -171,9 +221,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-type NamesAndEnd = (Vec<Box<str>>, SystemTime);
+type NamesAndValidity = (Vec<Box<str>>, Validity);
 
-fn names_and_end(chain: &[CertificateDer<'_>]) -> Result<NamesAndEnd, String> {
+fn names_and_validity(chain: &[CertificateDer<'_>]) -> Result<NamesAndValidity, String> {
     let malformed = |reason: &dyn std::fmt::Display| format!("is not a certificate: {reason}");
     let first = chain.first().ok_or("contains no certificate in PEM form")?;
     let (_, parsed) = X509Certificate::from_der(first).map_err(|error| malformed(&error))?;
@@ -185,8 +235,10 @@ fn names_and_end(chain: &[CertificateDer<'_>]) -> Result<NamesAndEnd, String> {
             _ => None,
         })
         .collect();
-    let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
-    Ok((names, UNIX_EPOCH + Duration::from_secs(end)))
+    let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap_or(0));
+    let validity = parsed.validity();
+    let (begin, end) = (at(validity.not_before.timestamp()), at(validity.not_after.timestamp()));
+    Ok((names, Validity { begin, end }))
 }
 
 #[cfg(test)]

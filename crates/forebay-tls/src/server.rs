@@ -9,14 +9,16 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{Acceptor, ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{HandshakeKind, RootCertStore, SupportedProtocolVersion};
+use rustls::{HandshakeKind, SupportedProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
-use crate::certificate::{read, read_certificates};
+use crate::acme::{ChallengeAnswers, acme_tls_alpn};
+use crate::certificate::{read, roots};
 use crate::store::CertificateStore;
 
 /// Lowest protocol version.
@@ -72,6 +74,7 @@ pub struct TlsServer {
     store: Arc<CertificateStore>,
     handshake_timeout: Duration,
     handshakes: Arc<Semaphore>,
+    answers: Option<Arc<ChallengeAnswers>>,
 }
 
 /// Connection after its handshake.
@@ -95,6 +98,9 @@ pub enum HandshakeError {
     /// No certificate has the requested name.
     #[error("no certificate has the server name that the client requested, or it requested none")]
     UnknownName,
+    /// The handshake was a challenge for a certificate, and nothing follows it.
+    #[error("the handshake was a challenge of a certificate authority")]
+    Challenge,
     /// The client or the connection failed.
     #[error(transparent)]
     Failed(#[from] std::io::Error),
@@ -107,6 +113,7 @@ impl HandshakeError {
         match self {
             Self::Timeout => "timeout",
             Self::UnknownName => "unknown-name",
+            Self::Challenge => "challenge",
             Self::Failed(_) => "failed",
         }
     }
@@ -165,7 +172,14 @@ impl TlsServer {
             store,
             handshake_timeout: settings.handshake_timeout,
             handshakes,
+            answers: None,
         })
+    }
+
+    /// Returns the server with answers to the challenge `tls-alpn-01`.
+    #[must_use]
+    pub fn with_answers(self, answers: Option<Arc<ChallengeAnswers>>) -> Self {
+        Self { answers, ..self }
     }
 
     /// Returns the certificates of the server.
@@ -195,6 +209,11 @@ impl TlsServer {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        if let Some(answers) =
+            self.answers.as_ref().filter(|_| acme_tls_alpn(&start.client_hello()))
+        {
+            return Err(answer_challenge(start, answers.clone()).await?);
+        }
         if !self.store.serves(start.client_hello().server_name()) {
             start.io.write_all(&UNRECOGNIZED_NAME).await?;
             start.io.shutdown().await?;
@@ -211,13 +230,23 @@ impl TlsServer {
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let named = |reason: String| format!("{} {reason}", path.display());
-    let mut roots = RootCertStore::empty();
-    for certificate in read_certificates(path).map_err(named)? {
-        roots.add(certificate).map_err(|error| named(format!("cannot be used: {error}")))?;
-    }
-    Ok(roots)
+/// Answers a handshake of `tls-alpn-01`, and closes the connection.
+async fn answer_challenge<S>(
+    mut start: StartHandshake<S>,
+    answers: Arc<ChallengeAnswers>,
+) -> std::io::Result<HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = start.client_hello().server_name().map(str::to_ascii_lowercase);
+    let config = spawn_blocking(move || answers.tls_alpn_01(&name?)).await;
+    let Ok(Some(config)) = config else {
+        start.io.write_all(&UNRECOGNIZED_NAME).await?;
+        start.io.shutdown().await?;
+        return Ok(HandshakeError::UnknownName);
+    };
+    start.into_stream(config).await?.shutdown().await?;
+    Ok(HandshakeError::Challenge)
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {

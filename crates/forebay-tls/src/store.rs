@@ -1,7 +1,7 @@
 //! All certificates of a process: selection by server name, and reload of changed files.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -20,6 +20,26 @@ pub enum UnknownName {
     First,
     /// None: the handshake fails.
     Refuse,
+}
+
+/// Certificates that a store serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateSources {
+    /// Files of the operator, which must be valid.
+    pub files: Vec<CertificateFiles>,
+    /// Files of automatic certificates, which may be absent.
+    pub managed: Vec<ManagedFile>,
+    /// Certificate for unknown names.
+    pub unknown_name: UnknownName,
+}
+
+/// File of an automatic certificate, with its key in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedFile {
+    /// DNS name that the certificate is for, in lower case.
+    pub name: Box<str>,
+    /// PEM file with key and chain.
+    pub path: PathBuf,
 }
 
 /// Certificates of a process.
@@ -44,6 +64,17 @@ struct Index {
     /// By the name without `*.`.
     wildcards: HashMap<Box<str>, Arc<CertifiedKey>>,
     unknown: UnknownName,
+    managed: Vec<Managed>,
+    /// Names whose certificates are ordered. Without one, a client gets none of another name.
+    managed_names: HashSet<Box<str>>,
+}
+
+/// Automatic certificate, if there is one yet.
+#[derive(Clone, Debug)]
+struct Managed {
+    file: ManagedFile,
+    seen: Option<Seen>,
+    certificate: Option<Certificate>,
 }
 
 /// Certificate with the files that it came from.
@@ -59,6 +90,11 @@ struct Pair {
 struct Seen([(Option<SystemTime>, u64); 2]);
 
 impl Seen {
+    fn of_file(path: &Path) -> Option<Self> {
+        let path = path.to_owned();
+        Self::of(&CertificateFiles { certificate: path.clone(), key: path })
+    }
+
     fn of(files: &CertificateFiles) -> Option<Self> {
         let state = |path: &Path| {
             let data = std::fs::metadata(path).ok()?;
@@ -68,19 +104,33 @@ impl Seen {
     }
 }
 
+impl Managed {
+    /// Loads the file. One that is absent, or not valid any more, is replaced by the next order.
+    fn load(file: &ManagedFile) -> Self {
+        let path = file.path.clone();
+        let seen = Seen::of_file(&path);
+        let files = CertificateFiles { certificate: path.clone(), key: path };
+        let certificate = Certificate::load(&files, SystemTime::now()).ok();
+        Self { file: file.clone(), seen, certificate }
+    }
+}
+
 impl Index {
-    fn new(pairs: Vec<Pair>, unknown: UnknownName) -> Self {
-        let mut index = Self { pairs, unknown, ..Self::default() };
-        for pair in &index.pairs {
-            for name in pair.certificate.names() {
-                let key = pair.certificate.key.clone();
+    fn new(pairs: Vec<Pair>, managed: Vec<Managed>, unknown: UnknownName) -> Self {
+        let managed_names = managed.iter().map(|managed| managed.file.name.clone()).collect();
+        let mut index = Self { pairs, managed, managed_names, unknown, ..Self::default() };
+        let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
+        for certificate in index.certificates() {
+            for name in certificate.names() {
+                let key = certificate.key.clone();
                 // The first certificate for a name wins, as in the order of the configuration.
                 match name.strip_prefix("*.") {
-                    Some(domain) => index.wildcards.entry(domain.into()).or_insert(key),
-                    None => index.exact.entry(name.into()).or_insert(key),
+                    Some(domain) => wildcards.entry(domain.into()).or_insert(key),
+                    None => exact.entry(name.into()).or_insert(key),
                 };
             }
         }
+        (index.exact, index.wildcards) = (exact, wildcards);
         index
     }
 
@@ -92,14 +142,35 @@ impl Index {
         })
     }
 
+    /// Returns all certificates, those of the operator first.
+    fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        let own = self.pairs.iter().map(|pair| &pair.certificate);
+        own.chain(self.managed.iter().filter_map(|managed| managed.certificate.as_ref()))
+    }
+
+    fn len(&self) -> usize {
+        self.certificates().count()
+    }
+
     fn select(&self, name: Option<&str>) -> Option<&Arc<CertifiedKey>> {
-        let found =
-            name.and_then(|name| match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                true => self.find(&name.to_ascii_lowercase()),
-                false => self.find(name),
-            });
-        let first = || self.pairs.first().map(|pair| &pair.certificate.key);
-        found.or_else(|| if self.unknown == UnknownName::First { first() } else { None })
+        let lower;
+        let name = match name {
+            Some(name) if name.bytes().any(|byte| byte.is_ascii_uppercase()) => {
+                lower = name.to_ascii_lowercase();
+                Some(&*lower)
+            }
+            name => name,
+        };
+        let found = name.and_then(|name| self.find(name));
+        let is_ordered = || name.is_some_and(|name| self.managed_names.contains(name));
+        found.or_else(|| match self.unknown {
+            UnknownName::First if !is_ordered() => self.first(),
+            _ => None,
+        })
+    }
+
+    fn first(&self) -> Option<&Arc<CertifiedKey>> {
+        self.certificates().next().map(|certificate| &certificate.key)
     }
 }
 
@@ -107,30 +178,23 @@ impl CertificateStore {
     /// Loads all certificates. The first one is for unknown names, if these are not refused.
     ///
     /// # Errors
-    /// The first certificate that cannot be loaded, and its index.
-    pub fn load(
-        files: &[CertificateFiles],
-        unknown: UnknownName,
-    ) -> Result<Arc<Self>, CertificateError> {
-        let pairs = load_all(files)?;
+    /// The first certificate of the operator that cannot be loaded.
+    pub fn load(sources: &CertificateSources) -> Result<Arc<Self>, CertificateError> {
+        let index = load_all(sources)?;
         let loads = Loads::default();
-        loads.loaded.store(pairs.len() as u64, Ordering::Relaxed);
-        Ok(Arc::new(Self { index: ArcSwap::from_pointee(Index::new(pairs, unknown)), loads }))
+        loads.loaded.store(index.len() as u64, Ordering::Relaxed);
+        Ok(Arc::new(Self { index: ArcSwap::from_pointee(index), loads }))
     }
 
     /// Replaces all certificates.
     ///
     /// # Errors
-    /// The first certificate that cannot be loaded. Nothing has changed then.
-    pub fn replace(
-        &self,
-        files: &[CertificateFiles],
-        unknown: UnknownName,
-    ) -> Result<(), CertificateError> {
-        match load_all(files) {
-            Ok(pairs) => {
-                self.loads.loaded.fetch_add(pairs.len() as u64, Ordering::Relaxed);
-                self.index.store(Arc::new(Index::new(pairs, unknown)));
+    /// The first certificate of the operator that cannot be loaded. Nothing has changed then.
+    pub fn replace(&self, sources: &CertificateSources) -> Result<(), CertificateError> {
+        match load_all(sources) {
+            Ok(index) => {
+                self.loads.loaded.fetch_add(index.len() as u64, Ordering::Relaxed);
+                self.index.store(Arc::new(index));
                 Ok(())
             }
             Err(error) => {
@@ -159,10 +223,23 @@ impl CertificateStore {
                 Err(error) => errors.push(error),
             }
         }
+        let mut managed = index.managed.clone();
+        for known in &mut managed {
+            let seen = Seen::of_file(&known.file.path);
+            if seen.is_none() || seen == known.seen {
+                continue;
+            }
+            let loaded = Managed::load(&known.file);
+            known.seen = loaded.seen;
+            if loaded.certificate.is_some() {
+                known.certificate = loaded.certificate;
+                replaced += 1;
+            }
+        }
         self.loads.loaded.fetch_add(replaced as u64, Ordering::Relaxed);
         self.loads.failed.fetch_add(errors.len() as u64, Ordering::Relaxed);
         if replaced > 0 {
-            let refreshed = Arc::new(Index::new(pairs, index.unknown));
+            let refreshed = Arc::new(Index::new(pairs, managed, index.unknown));
             // A reload in between has newer files.
             self.index.compare_and_swap(&index, refreshed);
         }
@@ -185,11 +262,22 @@ impl CertificateStore {
     #[must_use]
     pub fn ends(&self) -> Vec<(String, SystemTime)> {
         let index = self.index.load();
-        let end = |pair: &Pair| {
-            let name = pair.certificate.names().next().unwrap_or_default();
-            (name.to_owned(), pair.certificate.not_after())
+        let end = |certificate: &Certificate| {
+            let name = certificate.names().next().unwrap_or_default();
+            (name.to_owned(), certificate.not_after())
         };
-        index.pairs.iter().map(end).collect()
+        index.certificates().map(end).collect()
+    }
+
+    /// Returns the names whose automatic certificate is absent, or has less than a tenth of its
+    /// lifetime left.
+    #[must_use]
+    pub fn overdue(&self) -> Vec<Box<str>> {
+        let (index, now) = (self.index.load(), SystemTime::now());
+        let is_overdue = |managed: &&Managed| {
+            managed.certificate.as_ref().is_none_or(|certificate| certificate.is_ending(now))
+        };
+        index.managed.iter().filter(is_overdue).map(|managed| managed.file.name.clone()).collect()
     }
 
     /// Returns the number of certificates that were loaded, and of failed attempts.
@@ -200,7 +288,7 @@ impl CertificateStore {
     }
 }
 
-fn load_all(files: &[CertificateFiles]) -> Result<Vec<Pair>, CertificateError> {
+fn load_all(sources: &CertificateSources) -> Result<Index, CertificateError> {
     let now = SystemTime::now();
     let pair = |files: &CertificateFiles| {
         // Looked at before the load, so that a change during the load is seen by the next refresh.
@@ -208,7 +296,9 @@ fn load_all(files: &[CertificateFiles]) -> Result<Vec<Pair>, CertificateError> {
         let certificate = Certificate::load(files, now)?;
         Ok(Pair { files: files.clone(), seen, certificate })
     };
-    files.iter().map(pair).collect()
+    let pairs = sources.files.iter().map(pair).collect::<Result<_, _>>()?;
+    let managed = sources.managed.iter().map(Managed::load).collect();
+    Ok(Index::new(pairs, managed, sources.unknown_name))
 }
 
 impl ResolvesServerCert for CertificateStore {
@@ -224,6 +314,15 @@ mod tests {
 
     use super::*;
     use crate::certificate::tests::write;
+
+    fn load(
+        files: &[CertificateFiles],
+        unknown_name: UnknownName,
+    ) -> Result<Arc<CertificateStore>, CertificateError> {
+        let sources =
+            CertificateSources { files: files.to_vec(), managed: Vec::new(), unknown_name };
+        CertificateStore::load(&sources)
+    }
 
     fn first_name(store: &CertificateStore, name: Option<&str>) -> Option<String> {
         let index = store.index.load();
@@ -248,11 +347,11 @@ mod tests {
             (Some("shop.example"), "first.example"),
             (None, "first.example"),
         ];
-        let store = CertificateStore::load(&files, UnknownName::First).unwrap();
+        let store = load(&files, UnknownName::First).unwrap();
         for (name, expected) in rows {
             assert_eq!(first_name(&store, name).as_deref(), Some(expected), "{name:?}");
         }
-        let refusing = CertificateStore::load(&files, UnknownName::Refuse).unwrap();
+        let refusing = load(&files, UnknownName::Refuse).unwrap();
         assert!(refusing.serves(Some("a.shop.example")));
         assert!(!refusing.serves(Some("shop.example")) && !refusing.serves(None));
     }
@@ -261,7 +360,7 @@ mod tests {
     fn a_changed_file_is_loaded_and_a_broken_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let files = [write(folder.path(), "a", &["a.example"], 2040)];
-        let store = CertificateStore::load(&files, UnknownName::First).unwrap();
+        let store = load(&files, UnknownName::First).unwrap();
         assert!(matches!(store.refresh(), (0, errors) if errors.is_empty()));
         write(folder.path(), "a", &["b.example", "c.example"], 2040);
         assert!(matches!(store.refresh(), (1, errors) if errors.is_empty()));

@@ -10,7 +10,8 @@ use crate::admin_token::Token;
 
 /// Host names and token that the admin listener accepts.
 pub(super) struct Guard {
-    names: Vec<String>,
+    /// `None` for a Unix socket, which no page of a browser reaches.
+    names: Option<Vec<String>>,
     token: Arc<Token>,
 }
 
@@ -54,12 +55,17 @@ impl Refusal {
 }
 
 impl Guard {
-    pub(super) fn new(address: SocketAddr, token: Arc<Token>) -> Self {
-        let port = address.port();
-        let mut names = vec![address.to_string()];
-        if address.ip().is_loopback() || address.ip().is_unspecified() {
-            names.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
-        }
+    /// Creates the rules of a listener at this address; `None` is a Unix socket.
+    pub(super) fn new(address: Option<SocketAddr>, token: Arc<Token>) -> Self {
+        let names = address.map(|address| {
+            let port = address.port();
+            let mut names = vec![address.to_string()];
+            if address.ip().is_loopback() || address.ip().is_unspecified() {
+                let local = ["localhost", "127.0.0.1", "[::1]"];
+                names.extend(local.map(|name| format!("{name}:{port}")));
+            }
+            names
+        });
         Self { names, token }
     }
 
@@ -71,7 +77,8 @@ impl Guard {
         let host = only(headers, &HOST).ok_or(Refusal::UnknownHost)?;
         let token = self.token.current();
         // With a token, any host name is accepted: the operator may have given the listener one.
-        if token.is_none() && !self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        let is_own = |names: &Vec<String>| names.iter().any(|name| name.eq_ignore_ascii_case(host));
+        if token.is_none() && !self.names.as_ref().is_none_or(is_own) {
             return Err(Refusal::UnknownHost);
         }
         if let Some(token) = &token {
@@ -86,7 +93,11 @@ impl Guard {
             return Ok(());
         }
         let origin = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-        if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
+        let of_origin = |origin: &str| {
+            let own = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            own == Some(host)
+        };
+        if origin.is_some_and(|origin| !of_origin(origin)) {
             return Err(Refusal::CrossOrigin);
         }
         let kind = only(headers, &CONTENT_TYPE).unwrap_or_default();
@@ -123,7 +134,7 @@ mod tests {
 
     #[test]
     fn only_own_names_are_answered_on_a_loopback_address() {
-        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), Token::new(None));
+        let guard = Guard::new(Some(SocketAddr::from(([127, 0, 0, 1], 8081))), Token::new(None));
         let admit = |host| guard.admit(&Method::GET, &headers(&[("host", host)]));
         assert_eq!(admit("127.0.0.1:8081"), Ok(()));
         assert_eq!(admit("LOCALHOST:8081"), Ok(()));
@@ -134,7 +145,7 @@ mod tests {
 
     #[test]
     fn changes_come_as_json_and_from_no_other_site() {
-        let guard = Guard::new(SocketAddr::from(([127, 0, 0, 1], 8081)), Token::new(None));
+        let guard = Guard::new(Some(SocketAddr::from(([127, 0, 0, 1], 8081))), Token::new(None));
         let host = ("host", "localhost:8081");
         let json = ("content-type", "application/json; charset=utf-8");
         let admit = |fields: &[_]| guard.admit(&Method::POST, &headers(fields));
@@ -152,7 +163,7 @@ mod tests {
     #[test]
     fn a_token_is_compared_whole() {
         let token = Token::new(Some("secret".into()));
-        let guard = Guard::new(SocketAddr::from(([10, 0, 0, 1], 8081)), token.clone());
+        let guard = Guard::new(Some(SocketAddr::from(([10, 0, 0, 1], 8081))), token.clone());
         let admit =
             |token| guard.admit(&Method::GET, &headers(&[("host", "x"), ("authorization", token)]));
         assert_eq!(admit("Bearer secret"), Ok(()));

@@ -45,6 +45,10 @@ pub(super) fn health(state: &AdminState) -> Value {
         tiers.insert(name.to_owned(), tier);
     }
     let mut health = json!({ "state": overall(state), "tiers": tiers });
+    let overdue = overdue(state);
+    if !overdue.is_empty() {
+        health["certificates_overdue"] = overdue.iter().map(|name| &**name).collect();
+    }
     if let Some(cluster) = cluster(state) {
         health["cluster"] = cluster;
     }
@@ -63,6 +67,11 @@ fn cluster(state: &AdminState) -> Option<Value> {
     }))
 }
 
+/// Names whose automatic certificate is absent or about to expire.
+fn overdue(state: &AdminState) -> Vec<Box<str>> {
+    state.certificates.as_ref().map(|store| store.overdue()).unwrap_or_default()
+}
+
 fn overall(state: &AdminState) -> &'static str {
     let phase = state.service.phase();
     if phase != Phase::Ready {
@@ -71,6 +80,7 @@ fn overall(state: &AdminState) -> &'static str {
     let engine = state.service.engine();
     let is_published = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
     let is_healthy = is_published
+        && overdue(state).is_empty()
         && shared::all_healthy(engine, &state.shared)
         && state.disk.as_ref().is_none_or(|disk| disk::is_healthy(engine, disk));
     if is_healthy { "ready" } else { "degraded" }

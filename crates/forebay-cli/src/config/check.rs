@@ -231,6 +231,8 @@ mod tests {
                 && !matches!(spec.table, Table::Redis | Table::RedisSentinel)
                 && !matches!(spec.table, Table::RedisFallback | Table::Listener)
                 && !matches!(spec.table, Table::Tls | Table::TlsCertificate | Table::SiteFallback)
+                && !matches!(spec.table, Table::TlsAcme | Table::TlsAcmeAccount)
+                && spec.table != Table::SiteRateLimit
         };
         for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));

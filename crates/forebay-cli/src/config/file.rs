@@ -38,6 +38,7 @@ pub(crate) struct SiteFile {
     pub(crate) transforms: Option<Typed>,
     pub(crate) breaker: Option<Section>,
     pub(crate) fallback: Option<Section>,
+    pub(crate) rate_limit: Option<Section>,
 }
 
 /// `[tls]` with its certificates.
@@ -45,6 +46,14 @@ pub(crate) struct SiteFile {
 pub(crate) struct TlsFile {
     pub(crate) tls: Section,
     pub(crate) certificates: Vec<Section>,
+    pub(crate) acme: Option<AcmeFile>,
+}
+
+/// `[tls.acme]` with its subtable.
+#[derive(Debug, Clone)]
+pub(crate) struct AcmeFile {
+    pub(crate) acme: Section,
+    pub(crate) external_account: Option<Section>,
 }
 
 /// `[redis]` or `[site.redis]` with its subtables.
@@ -242,15 +251,38 @@ impl Walk<'_> {
             return None;
         };
         let mut tls = Section::empty(Table::Tls, "tls", self.lines.place(value.span().start));
-        let mut certificates = Vec::new();
+        let (mut certificates, mut acme) = (Vec::new(), None);
         for (key, value) in table {
-            if key.get_ref() == "certificates" {
-                certificates = self.list_of(Table::TlsCertificate, "tls.certificates", value);
-            } else {
-                self.field(&mut tls, key, value);
+            match key.get_ref().as_ref() {
+                "certificates" => {
+                    certificates = self.list_of(Table::TlsCertificate, "tls.certificates", value);
+                }
+                "acme" => acme = self.acme(value),
+                _ => self.field(&mut tls, key, value),
             }
         }
-        Some(TlsFile { tls, certificates })
+        Some(TlsFile { tls, certificates, acme })
+    }
+
+    fn acme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<AcmeFile> {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.report(value, "tls.acme", "must be a table; write [tls.acme] above its fields");
+            return None;
+        };
+        let place = self.lines.place(value.span().start);
+        let mut acme = Section::empty(Table::TlsAcme, "tls.acme", place);
+        let mut external_account = None;
+        for (key, value) in table {
+            if key.get_ref() == "external_account" {
+                const SHAPE: &str =
+                    "must be a table, such as { id = \"…\", hmac_key_file = \"…\" }";
+                let path = acme.path_of("external_account");
+                external_account = self.section(Table::TlsAcmeAccount, &path, value, SHAPE);
+            } else {
+                self.field(&mut acme, key, value);
+            }
+        }
+        Some(AcmeFile { acme, external_account })
     }
 
     /// List of tables that have no tables in them.
@@ -324,7 +356,7 @@ impl Walk<'_> {
         };
         let place = self.lines.place(value.span().start);
         let mut site = Section::empty(Table::Site, &path, place);
-        let (mut origin, mut redis, mut lease) = (None, None, None);
+        let (mut origin, mut redis, mut lease, mut rate_limit) = (None, None, None, None);
         let (mut rules, mut transforms) = (None, None);
         let (mut breaker, mut fallback) = (None, None);
         for (key, value) in table {
@@ -347,10 +379,23 @@ impl Walk<'_> {
                 ("lease", _) => lease = self.subtable(Table::SiteLease, &site, value),
                 ("breaker", _) => breaker = self.subtable(Table::SiteBreaker, &site, value),
                 ("fallback", _) => fallback = self.subtable(Table::SiteFallback, &site, value),
+                ("rate_limit", _) => {
+                    rate_limit = self.subtable(Table::SiteRateLimit, &site, value);
+                }
                 _ => self.field(&mut site, key, value),
             }
         }
-        Some(SiteFile { site, origin, redis, lease, breaker, fallback, rules, transforms })
+        Some(SiteFile {
+            site,
+            origin,
+            redis,
+            lease,
+            rate_limit,
+            breaker,
+            fallback,
+            rules,
+            transforms,
+        })
     }
 
     /// Subtable of a site.

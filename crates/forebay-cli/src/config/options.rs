@@ -6,7 +6,7 @@
 use super::host::HostPattern;
 use super::listen_address::ListenAddress;
 use super::origin_url::OriginUrl;
-use super::reader::{self, AccessLog, ListenerRole, Protocol, Reader};
+use super::reader::{self, AccessLog, ByAddress, ListenerRole, Protocol, Reader, RequestRate};
 use super::redis_url::RedisUrl;
 use super::table::Table;
 use forebay_core::WhenBlind;
@@ -14,6 +14,7 @@ use forebay_engine::TierErrors;
 use forebay_redis::Codec;
 use forebay_semantics::Networks;
 use forebay_semantics::client_address::AddressField;
+use forebay_tls::acme::ChallengeKind;
 use forebay_tls::server::{ClientCertificates, MinVersion};
 use forebay_tls::store::UnknownName;
 use http::{HeaderValue, Method};
@@ -163,7 +164,8 @@ options! {
 
     LISTENER_ROLE: ListenerRole = Listener "role", reader::LISTENER_ROLE, Value(r#""serve""#);
         "`serve` answers requests. `redirect` answers 308 to the https URL for hosts of a site, and 404 \
-         for others.",
+         for others. `admin` is a further admin listener, also with TLS or on a Unix socket. `probe` \
+         is a further probe listener.",
         "Most listeners serve.";
     LISTENER_TLS: bool = Listener "tls", reader::TRUTH, Value("false");
         "Requires TLS, with the certificates of `[tls]`.",
@@ -224,6 +226,45 @@ options! {
         "File of the access log; a relative path starts at the configuration file. SIGUSR1 and a reload \
          open it again.",
         "Service managers and container runtimes collect standard output.";
+
+    ACME_AGREE_TO_TERMS: bool = TlsAcme "agree_to_terms", reader::TRUTH, Value("false");
+        "Agrees to the terms of service of the certificate authority. It must be `true`.",
+        "Only the operator can agree to a contract.";
+    ACME_NAMES: Vec<String> = TlsAcme "names", reader::DNS_NAMES,
+        Derived("every name in `hosts` of the sites, without patterns");
+        "DNS names, each of which gets a certificate. Wildcards are not possible.",
+        "Every host of a site needs a certificate.";
+    ACME_CONTACT: Vec<String> = TlsAcme "contact", reader::CONTACTS, Value("[]");
+        "URLs at which the authority may reach the operator, such as `mailto:ops@shop.example`; used \
+         when the account is created.",
+        "Let's Encrypt needs none.";
+    ACME_DIRECTORY: String = TlsAcme "directory", reader::HTTPS_URL,
+        Value(r#""https://acme-v02.api.letsencrypt.org/directory""#);
+        "URL of the directory of the authority (RFC 8555).",
+        "Let's Encrypt is free, and all browsers trust it.";
+    ACME_CA: PathBuf = TlsAcme "ca", reader::PATH, Derived("the public authorities (webpki-roots)");
+        "PEM file with the authorities that may sign the certificate of the directory itself.",
+        "A public directory has a certificate of a public authority.";
+    ACME_STORAGE: PathBuf = TlsAcme "storage", reader::PATH,
+        Derived("`$STATE_DIRECTORY/acme`, else `~/.local/state/forebay/acme`");
+        "Directory for accounts, keys, certificates and challenge answers, created if it is missing. \
+         Instances that share it share them. A relative path starts at the configuration file.",
+        "systemd names the directory for the state of a service.";
+    ACME_CHALLENGES: Vec<ChallengeKind> = TlsAcme "challenges", reader::CHALLENGES,
+        Value(r#"["tls-alpn-01", "http-01"]"#);
+        "Proofs of control over a name, in the order in which they are tried: `tls-alpn-01` needs a \
+         listener with TLS that is reached at port 443, `http-01` one without TLS at port 80.",
+        "The first one needs no other port than the cache itself.";
+    ACME_PROFILE: String = TlsAcme "profile", reader::WORD, Derived("the default of the authority");
+        "Profile of the certificates, such as `shortlived`.",
+        "The default of the authority suits most clients.";
+
+    ACCOUNT_ID: String = TlsAcmeAccount "id", reader::WORD, Required;
+        "Identifier of the key, from the operator of the authority.",
+        "A key has an identifier.";
+    ACCOUNT_HMAC_KEY_FILE: PathBuf = TlsAcmeAccount "hmac_key_file", reader::PATH, Required;
+        "File with the key in base64url. A relative path starts at the configuration file.",
+        "A separate file keeps the key out of the configuration.";
 
     MEMORY_SIZE: u64 = Memory "size", reader::MEMORY_SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
@@ -573,6 +614,22 @@ options! {
          allowed, or fetches without storing.",
         "Above the duration of most fetches, below the timeout of common load balancers.";
 
+    RATE_REQUESTS: RequestRate = SiteRateLimit "requests", reader::REQUEST_RATE, Required;
+        "Maximum rate of the requests of one client, such as `50/s`, `600/m` or `1000/h`. Further ones \
+         get 429 with `Retry-After`. Each instance counts for itself.",
+        "Only the site's operator knows how many requests a page takes.";
+    RATE_BURST: u64 = SiteRateLimit "burst", reader::COUNT,
+        Derived("the number in `requests`"), "1" to "1000000";
+        "Number of requests that may come at once.",
+        "A page and its files are requested at once.";
+    RATE_BY: ByAddress = SiteRateLimit "by", reader::RATE_BY, Value(r#""address""#);
+        "Distinction of clients: by address, IPv6 by /64. A trusted proxy that names no client is not \
+         limited.",
+        "Nothing else is known of every client.";
+    RATE_EXEMPT_HITS: bool = SiteRateLimit "exempt_hits", reader::TRUTH, Value("false");
+        "Whether requests that a fresh stored response answers do not count.",
+        "A limit on all requests is what most operators mean; hits cost the origin nothing.";
+
     BREAKER_ENABLED: bool = SiteBreaker "enabled", reader::TRUTH, Value("true");
         "Stops requests to an origin that fails or is too slow. Meanwhile clients get stale \
          responses where that is allowed, else `[site.fallback]` or 503.",
@@ -650,7 +707,6 @@ impl Table {
 /// Options and tables of later versions, with what this version lacks.
 pub(crate) const LATER: &[(&str, &str)] = &[
     ("memcached", "has no memcached tier"),
-    ("tls.acme", "has no automatic certificates"),
     ("site.log", "has no log level per site"),
     ("site.origin.health", "has no health checks"),
 ];

@@ -13,13 +13,14 @@ use forebay_engine::TierErrors;
 use forebay_redis::Codec;
 use forebay_semantics::Networks;
 use forebay_semantics::client_address::AddressField;
+use forebay_tls::acme::ChallengeKind;
 use forebay_tls::server::{ClientCertificates, MinVersion};
 use forebay_tls::store::UnknownName;
-use http::uri::Authority;
-use http::{HeaderValue, Method};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method, Uri};
 use std::cmp::Ordering;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::Level;
@@ -125,6 +126,10 @@ pub(crate) enum ListenerRole {
     Serve,
     /// Redirects to https.
     Redirect,
+    /// Serves operators like the admin listener.
+    Admin,
+    /// Answers `/livez` and `/readyz`.
+    Probe,
 }
 
 /// Protocol of a listener.
@@ -148,7 +153,7 @@ pub(super) const PROTOCOLS: Reader<Vec<Protocol>> = Reader {
 };
 
 pub(super) const LISTENER_ROLE: Reader<ListenerRole> = Reader {
-    kind: "\"serve\" or \"redirect\"",
+    kind: "\"serve\", \"redirect\", \"admin\" or \"probe\"",
     read: |typed, problems| word(typed, problems, &LISTENER_ROLES),
     show: |chosen| quoted(word_of(&LISTENER_ROLES, chosen)),
     order: None,
@@ -172,6 +177,103 @@ pub(super) const UNKNOWN_NAME: Reader<UnknownName> = Reader {
     kind: "\"first\" or \"refuse\"",
     read: |typed, problems| word(typed, problems, &UNKNOWN_NAMES),
     show: |chosen| quoted(word_of(&UNKNOWN_NAMES, chosen)),
+    order: None,
+};
+
+/// Number of requests in a unit of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestRate {
+    /// Number of requests; at least one.
+    pub(crate) requests: u32,
+    unit: RateUnit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RateUnit {
+    Second,
+    Minute,
+    Hour,
+}
+
+impl RequestRate {
+    /// Unit of time.
+    pub(crate) fn period(self) -> Duration {
+        Duration::from_secs(match self.unit {
+            RateUnit::Second => 1,
+            RateUnit::Minute => 60,
+            RateUnit::Hour => 3_600,
+        })
+    }
+}
+
+const RATE_UNITS: [(&str, RateUnit); 3] =
+    [("s", RateUnit::Second), ("m", RateUnit::Minute), ("h", RateUnit::Hour)];
+
+pub(super) const REQUEST_RATE: Reader<RequestRate> = Reader {
+    kind: "rate",
+    read: |typed, problems| text(typed, problems, parse_rate),
+    show: |rate| quoted(format_args!("{}/{}", rate.requests, word_of(&RATE_UNITS, &rate.unit))),
+    order: None,
+};
+
+/// Key of rate limits; there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByAddress;
+
+pub(super) const RATE_BY: Reader<ByAddress> = Reader {
+    kind: "\"address\"",
+    read: |typed, problems| word(typed, problems, &[("address", ByAddress)]),
+    show: |_| quoted("address"),
+    order: None,
+};
+
+pub(super) const DNS_NAMES: Reader<Vec<String>> = Reader {
+    kind: "list of host names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, parse_dns_name))
+    },
+    show: |names| bracketed(names, |name| quoted(name)),
+    order: None,
+};
+
+pub(super) const CONTACTS: Reader<Vec<String>> = Reader {
+    kind: "list of URLs",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| {
+            text(item, problems, |url| match url.strip_prefix("mailto:") {
+                Some(address) if address.contains('@') => Ok(url.to_owned()),
+                _ => Err(format!("\"{url}\" is not a URL such as \"mailto:ops@shop.example\"")),
+            })
+        })
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+pub(super) const HTTPS_URL: Reader<String> = Reader {
+    kind: "URL with https",
+    read: |typed, problems| {
+        text(typed, problems, |url| match url.parse::<Uri>() {
+            Ok(uri) if uri.scheme() == Some(&Scheme::HTTPS) => Ok(url.to_owned()),
+            _ => Err(format!("\"{url}\" is not a URL that begins with \"https://\"")),
+        })
+    },
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(super) const CHALLENGES: Reader<Vec<ChallengeKind>> = Reader {
+    kind: "list of \"tls-alpn-01\" and \"http-01\"",
+    read: |typed, problems| {
+        let read = |item: &Typed, problems: &mut Problems| word(item, problems, &CHALLENGE_WORDS);
+        match list(typed, problems, read)? {
+            chosen if chosen.is_empty() => {
+                refuse(typed, problems, "must name at least one challenge")
+            }
+            chosen => Some(chosen),
+        }
+    },
+    show: |chosen| bracketed(chosen, |one| quoted(word_of(&CHALLENGE_WORDS, one))),
     order: None,
 };
 
@@ -496,8 +598,12 @@ const LEVELS: [(&str, Level); 5] = [
 const PROTOCOL_WORDS: [(&str, Protocol); 3] =
     [("h2", Protocol::H2), ("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)];
 
-const LISTENER_ROLES: [(&str, ListenerRole); 2] =
-    [("serve", ListenerRole::Serve), ("redirect", ListenerRole::Redirect)];
+const LISTENER_ROLES: [(&str, ListenerRole); 4] = [
+    ("serve", ListenerRole::Serve),
+    ("redirect", ListenerRole::Redirect),
+    ("admin", ListenerRole::Admin),
+    ("probe", ListenerRole::Probe),
+];
 
 const CLIENT_CERTIFICATES_WORDS: [(&str, ClientCertificates); 3] = [
     ("off", ClientCertificates::Off),
@@ -510,6 +616,9 @@ const MIN_VERSIONS: [(&str, MinVersion); 2] =
 
 const UNKNOWN_NAMES: [(&str, UnknownName); 2] =
     [("first", UnknownName::First), ("refuse", UnknownName::Refuse)];
+
+const CHALLENGE_WORDS: [(&str, ChallengeKind); 2] =
+    [("tls-alpn-01", ChallengeKind::TlsAlpn01), ("http-01", ChallengeKind::Http01)];
 
 const PROXY_PROTOCOLS: [(&str, bool); 2] = [("off", false), ("required", true)];
 
@@ -560,6 +669,32 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
         let example = "write an IP address and a port, such as \"127.0.0.1:8080\"";
         format!("\"{text}\" is not an address; {example}")
     })
+}
+
+fn parse_rate(text: &str) -> Result<RequestRate, String> {
+    let parsed = text.split_once('/').and_then(|(requests, unit)| {
+        let (_, unit) = RATE_UNITS.into_iter().find(|(name, _)| *name == unit)?;
+        let requests = requests.parse().ok().filter(|requests| *requests > 0)?;
+        Some(RequestRate { requests, unit })
+    });
+    parsed.ok_or_else(|| {
+        format!("\"{text}\" is not a rate such as \"50/s\", \"600/m\" or \"1000/h\"")
+    })
+}
+
+fn parse_dns_name(text: &str) -> Result<String, String> {
+    match HostPattern::parse(text)? {
+        HostPattern::Exact(name) if is_dns_name(&name) => Ok(name),
+        HostPattern::Exact(_) => Err(format!("\"{text}\" is an address; only names are possible")),
+        HostPattern::Below(_) => Err(format!(
+            "\"{text}\" is a wildcard, which only a challenge by DNS could prove; list the names"
+        )),
+    }
+}
+
+/// Returns `true` if a host is a name, not an IP address.
+pub(super) fn is_dns_name(host: &str) -> bool {
+    !host.starts_with('[') && host.parse::<IpAddr>().is_err()
 }
 
 fn parse_prefix(prefix: &str) -> Result<String, String> {

@@ -57,6 +57,14 @@ fn introduction(table: Table) -> &'static str {
             "Also written `certificates = [{ certificate = \"a.pem\", key = \"a.key\" }]` in `[tls]`: \
              further certificates, selected by their DNS names."
         }
+        Table::TlsAcme => {
+            "Automatic certificates by ACME (RFC 8555, [tls.md](tls.md#automatic-certificates)), also \
+             with `--domain` and `--agree-to-terms`."
+        }
+        Table::TlsAcmeAccount => {
+            "Also written `external_account = { id = \"…\", hmac_key_file = \"…\" }` in `[tls.acme]`: \
+             the account that some authorities require (RFC 8555 section 7.3.4)."
+        }
         Table::Memory => "Memory tier.",
         Table::Disk => "Disk tier ([disk.md](disk.md)). Without `path` there is none.",
         Table::Redis => {
@@ -79,6 +87,10 @@ fn introduction(table: Table) -> &'static str {
         Table::SiteLease => {
             "Below its `[[site]]`, for instances that share a tier: which instance fetches, and \
              how long the others wait ([cluster.md](cluster.md))."
+        }
+        Table::SiteRateLimit => {
+            "Below its `[[site]]`: maximum rate of requests of one client \
+             ([security.md](security.md#rate-limits))."
         }
         Table::Access => "The access log; `access_log` selects its format.",
         Table::SiteOrigin => {

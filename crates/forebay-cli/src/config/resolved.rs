@@ -2,6 +2,7 @@
 //!
 //! It is built in one pass from the file and the flags. A reload builds a new one.
 
+mod acme;
 mod admin;
 mod disk;
 mod listeners;
@@ -16,12 +17,13 @@ use super::listen_address::ListenAddress;
 use super::options;
 use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
-use super::reader::AccessLog;
+use super::reader::{AccessLog, ListenerRole};
 use super::rules::ResolvedRules;
 use super::typed::{Raw, Typed};
 use crate::config::bounded_file::read_bounded;
 use forebay_engine::TierErrors;
 use forebay_http::ClientAccess;
+use forebay_http::RateLimitSettings;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
@@ -63,6 +65,8 @@ pub(crate) struct ResolvedConfig {
     pub(crate) admin_token: Option<String>,
     /// Addresses of probe listeners; none is that of another listener.
     pub(crate) probes: Vec<ListenAddress>,
+    /// Further admin listeners.
+    pub(crate) admins: Vec<ResolvedListener>,
     /// Time after SIGTERM during which connections are still accepted.
     pub(crate) shutdown_delay: Duration,
     /// Maximum time for requests in progress when the process stops.
@@ -162,6 +166,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) ignore_scheme: bool,
     /// Clients that may use the site.
     pub(crate) access: ClientAccess,
+    /// Maximum rate of requests per client.
+    pub(crate) rate_limit: Option<RateLimitSettings>,
     /// Value of `Strict-Transport-Security`.
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
@@ -204,6 +210,10 @@ pub(crate) struct Overrides {
     pub(crate) disk: Option<String>,
     /// `--disk-size`: a size.
     pub(crate) disk_size: Option<String>,
+    /// `--domain`: names, separated by commas.
+    pub(crate) domain: Option<String>,
+    /// `--agree-to-terms`.
+    pub(crate) agree_to_terms: bool,
 }
 
 impl ResolvedConfig {
@@ -223,6 +233,7 @@ impl ResolvedConfig {
             ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::PROBE.spec.name, self.probes != other.probes),
+            ("listener", self.admins != other.admins),
             (options::SHUTDOWN_DELAY.spec.name, self.shutdown_delay != other.shutdown_delay),
             (options::DRAIN_MAX.spec.name, self.drain_max != other.drain_max),
             (options::THREADS.spec.name, self.threads != other.threads),
@@ -245,11 +256,13 @@ impl ResolvedConfig {
         other.sites.iter().any(|site| own(&site.id) != site.redis.as_ref())
     }
 
-    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates.
+    /// Returns whether an option of `[tls]` differs that cannot change: all but certificates and the
+    /// options of `[tls.acme]`.
     fn tls_differs_in(&self, other: &Self) -> bool {
         let fixed = |config: &Self| {
             let tls = config.tls.as_ref()?;
-            Some((tls.min_version, tls.authority.clone(), tls.watch, tls.handshake_timeout))
+            let limits = (tls.watch, tls.handshake_timeout);
+            Some((tls.min_version, tls.authority.clone(), limits, tls.acme.is_some()))
         };
         fixed(self) != fixed(other)
     }
@@ -324,6 +337,12 @@ impl Overrides {
         if let Some(origin) = &self.origin {
             sites::override_origin(file, Typed::flag("--origin", origin), problems);
         }
+        if let Some(domain) = &self.domain {
+            acme::override_domains(file, &Typed::flag("--domain", domain), self.listen.is_some());
+        }
+        if self.agree_to_terms {
+            acme::override_agreement(file, Typed::flag("--agree-to-terms", ""), problems);
+        }
     }
 }
 
@@ -339,8 +358,8 @@ fn build(
     let trusted_proxies = provenance.read(top, &options::TRUSTED_PROXIES);
     let client_address_from = provenance.read(top, &options::CLIENT_ADDRESS_FROM);
     let connections_per_address_max = provenance.read(top, &options::CONNECTIONS_PER_ADDRESS_MAX);
-    let tls = tls::tls(file, folder, provenance);
     let sites = sites::sites(file, folder, provenance);
+    let tls = tls::tls(file, sites.as_deref(), folder, provenance);
     let around = Surroundings {
         trusted: trusted_proxies.as_ref(),
         tls: tls.as_ref().map(Option::as_ref),
@@ -352,9 +371,32 @@ fn build(
         admin::check_separate(file, listeners, admin, provenance);
     }
     let probes = probes(top, listeners.as_deref(), admin, provenance);
+    let admin_token = admin::token(file, folder, admin, provenance);
+    if let Some(listeners) = &listeners {
+        admin::check_further(file, listeners, admin_token.as_deref(), provenance);
+    }
+    let of_role = |role| {
+        let listeners = listeners.iter().flatten();
+        listeners.filter(move |listener| listener.role == role).cloned()
+    };
+    let admins: Vec<_> = of_role(ListenerRole::Admin).collect();
+    let further = of_role(ListenerRole::Probe).map(|listener| listener.address);
+    let probes = probes.map(|probes| probes.into_iter().chain(further).collect());
+    let of_clients = |listener: &ResolvedListener| {
+        matches!(listener.role, ListenerRole::Serve | ListenerRole::Redirect)
+    };
+    let listeners = listeners.map(|mut listeners| {
+        listeners.retain(of_clients);
+        listeners
+    });
+    let is_for_operators =
+        !admins.is_empty() || probes.as_ref().is_some_and(|p: &Vec<_>| !p.is_empty());
+    if is_for_operators && listeners.as_ref().is_some_and(Vec::is_empty) {
+        let message = "at least one listener must serve clients";
+        provenance.refuse(top, options::LISTEN.spec.name, message);
+    }
     let shutdown_delay = provenance.read(top, &options::SHUTDOWN_DELAY);
     let drain_max = provenance.read(top, &options::DRAIN_MAX);
-    let admin_token = admin::token(file, folder, admin, provenance);
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
     let access_log = provenance.read(top, &options::ACCESS_LOG);
@@ -370,6 +412,7 @@ fn build(
         admin: admin?,
         admin_token,
         probes: probes?,
+        admins,
         shutdown_delay: shutdown_delay?,
         drain_max: drain_max?,
         threads: threads?,

@@ -13,6 +13,10 @@ pub(crate) enum Table {
     TlsCertificate,
     /// `[access]`
     Access,
+    /// `[tls.acme]`
+    TlsAcme,
+    /// `[tls.acme.external_account]`
+    TlsAcmeAccount,
     /// `[memory]`
     Memory,
     /// `[disk]`
@@ -33,6 +37,8 @@ pub(crate) enum Table {
     SiteBreaker,
     /// `[site.fallback]`
     SiteFallback,
+    /// `[site.rate_limit]`
+    SiteRateLimit,
 }
 
 impl Table {
@@ -43,6 +49,8 @@ impl Table {
         Self::Tls,
         Self::TlsCertificate,
         Self::Access,
+        Self::TlsAcme,
+        Self::TlsAcmeAccount,
         Self::Memory,
         Self::Disk,
         Self::Redis,
@@ -53,6 +61,7 @@ impl Table {
         Self::SiteLease,
         Self::SiteBreaker,
         Self::SiteFallback,
+        Self::SiteRateLimit,
     ];
 
     /// Path of the table without indexes, such as `site.origin`.
@@ -63,6 +72,8 @@ impl Table {
             Self::Tls => "tls",
             Self::TlsCertificate => "tls.certificates",
             Self::Access => "access",
+            Self::TlsAcme => "tls.acme",
+            Self::TlsAcmeAccount => "tls.acme.external_account",
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Redis => "redis",
@@ -73,6 +84,7 @@ impl Table {
             Self::SiteLease => "site.lease",
             Self::SiteBreaker => "site.breaker",
             Self::SiteFallback => "site.fallback",
+            Self::SiteRateLimit => "site.rate_limit",
         }
     }
 
@@ -84,6 +96,8 @@ impl Table {
             Self::Tls => "[tls]",
             Self::TlsCertificate => "[[tls.certificates]]",
             Self::Access => "[access]",
+            Self::TlsAcme => "[tls.acme]",
+            Self::TlsAcmeAccount => "[tls.acme.external_account]",
             Self::Memory => "[memory]",
             Self::Disk => "[disk]",
             Self::Redis => "[redis]",
@@ -94,6 +108,7 @@ impl Table {
             Self::SiteLease => "[site.lease]",
             Self::SiteBreaker => "[site.breaker]",
             Self::SiteFallback => "[site.fallback]",
+            Self::SiteRateLimit => "[site.rate_limit]",
         }
     }
 
@@ -101,9 +116,12 @@ impl Table {
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
             Self::Top => &["listener", "tls", "access", "memory", "disk", "redis", "site", "rule"],
-            Self::Tls => &["certificates"],
+            Self::Tls => &["certificates", "acme"],
+            Self::TlsAcme => &["external_account"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => &["redis", "lease", "breaker", "fallback", "rule", "transform"],
+            Self::Site => {
+                &["redis", "lease", "rate_limit", "breaker", "fallback", "rule", "transform"]
+            }
             _ => &[],
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_tls::acme::Acme;
 use forebay_tls::server::{TlsServer, TlsSettings};
 use forebay_tls::store::CertificateStore;
 use tokio::sync::Semaphore;
@@ -17,6 +18,8 @@ const HANDSHAKES_PER_WORKER: usize = 256;
 /// Certificates of the process, and the bound on handshakes.
 pub(crate) struct Tls {
     pub(crate) store: Arc<CertificateStore>,
+    /// Automatic certificates.
+    pub(crate) acme: Option<Arc<Acme>>,
     handshakes: Arc<Semaphore>,
     settings: ResolvedTls,
 }
@@ -28,9 +31,10 @@ impl Tls {
     /// If a certificate cannot be loaded; the configuration check has loaded it already.
     pub(crate) fn load(config: &ResolvedConfig) -> anyhow::Result<Option<Self>> {
         let Some(settings) = config.tls.clone() else { return Ok(None) };
-        let store = CertificateStore::load(&settings.certificates, settings.unknown_name)?;
+        let store = CertificateStore::load(&settings.certificates)?;
+        let acme = settings.acme.clone().map(Acme::new);
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_PER_WORKER * config.threads));
-        Ok(Some(Self { store, handshakes, settings }))
+        Ok(Some(Self { store, acme, handshakes, settings }))
     }
 
     /// Server of one listener.
@@ -45,8 +49,10 @@ impl Tls {
             authority: self.settings.authority.clone(),
             handshake_timeout: self.settings.handshake_timeout,
         };
-        TlsServer::new(&settings, self.store.clone(), self.handshakes.clone())
-            .map_err(|sentence| anyhow::anyhow!("listener {}: {sentence}", listener.address))
+        let server = TlsServer::new(&settings, self.store.clone(), self.handshakes.clone());
+        let server = server
+            .map_err(|sentence| anyhow::anyhow!("listener {}: {sentence}", listener.address))?;
+        Ok(server.with_answers(self.acme.as_ref().map(|acme| acme.answers().clone())))
     }
 
     /// Interval of [`watch`], if it is not off.

@@ -95,8 +95,9 @@ impl Listeners {
                 tls,
                 is_h2c: listener.protocols.contains(&Protocol::H2c),
                 role: match listener.role {
-                    ListenerRole::Serve => Role::Serve,
                     ListenerRole::Redirect => Role::Redirect(https_port),
+                    // Listeners of the other roles are not for clients.
+                    ListenerRole::Serve | ListenerRole::Admin | ListenerRole::Probe => Role::Serve,
                 },
                 sites: (!listener.sites.is_empty()).then(|| ids.collect()),
                 ..AcceptRules::cleartext(listener.address.to_string(), limits.clone())

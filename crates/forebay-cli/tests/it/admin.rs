@@ -4,7 +4,12 @@ use forebay_testkit::client::{Reply, Request};
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::world::{admin_of, ask, fresh_origin, get, get_admin, is_hit, metric, serve, to_admin};
+use tokio::process::Command;
+
+use crate::tls::Authority;
+use crate::world::{
+    admin_of, ask, forebay, fresh_origin, get, get_admin, is_hit, metric, nowhere, serve, to_admin,
+};
 
 /// Metric names that dashboards rely on.
 const METRICS: [&str; 16] = [
@@ -160,5 +165,43 @@ async fn an_invalid_purge_is_refused() -> anyhow::Result<()> {
     let reply = ask(admin_of(&cache)?, &long.body(vec![b' '; 64 << 10])).await?;
     assert_eq!(reply.status, 400);
     assert_eq!(metric(&cache, "forebay_invalidations_total", "").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn further_listeners_serve_operators_over_tls_and_unix_sockets() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let folder = tempfile::tempdir()?;
+    Authority::new("operators")?.write(folder.path(), "a", &["localhost"])?;
+    let (secure, probe) = (nowhere()?, nowhere()?);
+    let socket = folder.path().join("admin.sock");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n\
+         [tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
+         [[listener]]\naddress = \"{secure}\"\nrole = \"admin\"\ntls = true\n\
+         [[listener]]\naddress = \"unix:{}\"\nrole = \"admin\"\n\
+         [[listener]]\naddress = \"{probe}\"\nrole = \"probe\"\n\
+         [[site]]\nid = \"shop\"\norigin = \"{}\"\n",
+        socket.display(),
+        origin.url()
+    );
+    std::fs::write(folder.path().join("forebay.toml"), text)?;
+    let file = folder.path().join("forebay.toml");
+    let cache = forebay(["serve", "--config"]).args([file]).start().await?;
+    let socket = socket.display().to_string();
+    let secure = format!("https://{secure}");
+    let rows: [(&[&str], &str, &str); 4] = [
+        (&["-k"], &format!("{secure}/livez"), "{\"live\":true}\n200 1.1"),
+        (&["--unix-socket", &socket], "http://any.example/livez", "{\"live\":true}\n200 1.1"),
+        (&[], &format!("http://{probe}/readyz"), "ready\n200 1.1"),
+        (&[], &format!("http://{probe}/metrics"), "unknown\n404 1.1"),
+    ];
+    for (arguments, url, expected) in rows {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "10", "-w", "%{http_code} %{http_version}"]);
+        let output = command.args(arguments).arg(url).output().await?;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{url} {output:?}");
+    }
+    assert_eq!(get(&cache, "/").await?.status, 200);
     Ok(())
 }

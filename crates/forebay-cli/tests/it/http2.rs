@@ -21,15 +21,15 @@ const CLOSE_MAX: Duration = Duration::from_secs(20);
 const START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Maximum number of frames after which a flood must have been ended.
-const FLOOD: usize = 2_000;
+pub(crate) const FLOOD: usize = 2_000;
 
-const HEADERS: u8 = 1;
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const GOAWAY: u8 = 7;
+pub(crate) const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
 /// Frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
     let mut bytes = length[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -39,7 +39,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Literal field without indexing (RFC 7541 section 6.2.2).
-fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).unwrap_or(126);
     let mut bytes = vec![0, length(name)];
     bytes.extend(name.bytes());
@@ -49,14 +49,14 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// Head of a GET with these further fields.
-fn head(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn head(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let start = [(":method", "GET"), (":scheme", "http"), (":path", path)];
     let all = start.iter().chain([&(":authority", "a.example")]).chain(more);
     all.flat_map(|(name, value)| field(name, value)).collect()
 }
 
 /// Sends bytes on a new connection until it is closed; returns the frames that came.
-async fn send(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
+pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
     let stream = TcpStream::connect(address).await?;
     let (mut reading, mut writing) = stream.into_split();
     let bytes = [START, bytes].concat();
@@ -90,7 +90,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
 }
 
 /// Returns the error code of the last GOAWAY.
-fn goaway(frames: &[(u8, Vec<u8>)]) -> Option<u8> {
+pub(crate) fn goaway(frames: &[(u8, Vec<u8>)]) -> Option<u8> {
     let last = frames.iter().rev().find(|(kind, _)| *kind == GOAWAY);
     last.and_then(|(_, payload)| payload.get(7).copied())
 }

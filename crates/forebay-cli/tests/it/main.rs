@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `acme` | automatic certificates from pebble, a test server of Let's Encrypt |
 //! | `apart` | no client receives the response of another, over all tiers and several instances |
 //! | `start` | flags, environment variables and files; errors at the start |
 //! | `serve` | all threads share one cache |
@@ -13,11 +14,13 @@
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
 //! | `reload` | configuration reload |
 //! | `http2` | HTTP/2: one key for all protocols, rules, floods |
+//! | `http2_attacks` | published attacks over HTTP/2 |
 //! | `logs` | access log, messages, secrets |
 //! | `cluster` | instances that share a Redis: leases and purges |
 //! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
+//! | `second_parser` | forwarded requests, read by the parser of Node |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
 //! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
@@ -34,6 +37,7 @@
 //!
 //! Assertions are on counters and responses; only the drain is asserted by time.
 
+mod acme;
 mod admin;
 mod apart;
 mod bad_input;
@@ -49,6 +53,7 @@ mod disk_cluster;
 mod disk_trouble;
 mod early;
 mod http2;
+mod http2_attacks;
 mod logs;
 mod operate;
 mod opt_ins;
@@ -57,6 +62,7 @@ mod proxies;
 mod purge;
 mod reload;
 mod rules;
+mod second_parser;
 mod serve;
 mod servers;
 mod shared;

@@ -409,3 +409,59 @@ async fn networks_are_allowed_and_denied_by_the_client_address() -> anyhow::Resu
     assert_eq!(origin.requests(), 1);
     Ok(())
 }
+
+#[tokio::test]
+async fn clients_above_their_rate_get_429_on_every_path() -> anyhow::Result<()> {
+    let origin = Origin::start(|asked| {
+        let is_stored = asked.target.starts_with("/stored");
+        let lifetime = if is_stored { "max-age=60" } else { "no-store" };
+        Answer::ok("a").field("Cache-Control", lifetime)
+    });
+    let origin = origin.await?;
+    let top = "trusted_proxies = [\"127.0.0.1\"]";
+    for (exempt_hits, path, expected) in
+        [(false, "/stored", 3), (false, "/never", 3), (true, "/stored", 10), (true, "/never", 3)]
+    {
+        let limit = format!("[site.rate_limit]\nrequests = \"3/h\"\nexempt_hits = {exempt_hits}");
+        let cache = ConfigFile::serving(&origin.url(), top, &limit)?.serve().await?;
+        for client in ["203.0.113.1", "2001:db8::1"] {
+            let mut answered = 0;
+            for _ in 0..10 {
+                let request = Request::get(path).field("X-Forwarded-For", client);
+                let reply = ask(cache.address(), &request).await?;
+                if reply.status == 200 {
+                    answered += 1;
+                    continue;
+                }
+                assert_eq!(reply.status, 429);
+                let wait: u64 = reply.field("retry-after").context("no Retry-After")?.parse()?;
+                assert!((1..=1_200).contains(&wait), "{wait}");
+                let status = reply.field("cache-status").unwrap_or_default();
+                assert!(status.ends_with("detail=rate-limited"), "{status}");
+            }
+            assert_eq!(answered, expected, "{path} {client} {exempt_hits}");
+        }
+        // The other half of the network is no other client.
+        let neighbour = Request::get("/never").field("X-Forwarded-For", "2001:db8::ffff:1");
+        let is_used_up = expected == 3;
+        let status = ask(cache.address(), &neighbour).await?.status;
+        assert_eq!(status == 429, is_used_up, "{path} {exempt_hits}");
+        let limited = metric(&cache, "forebay_rate_limited_total", "site=\"shop\"").await?;
+        assert_eq!(limited, if is_used_up { 15 } else { 0 });
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn direct_hits_count_once() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("a").field("Cache-Control", "max-age=60")).await?;
+    let limit = "[site.rate_limit]\nrequests = \"10/h\"";
+    let cache = ConfigFile::serving(&origin.url(), "", limit)?.serve().await?;
+    let mut statuses = Vec::new();
+    for _ in 0..12 {
+        statuses.push(ask(cache.address(), &Request::get("/")).await?.status);
+    }
+    assert_eq!(statuses[..10], [200; 10]);
+    assert_eq!(statuses[10..], [429; 2]);
+    Ok(())
+}

@@ -21,13 +21,13 @@ const NOTICE_MAX: Duration = Duration::from_secs(10);
 const CHANGES_MAX: usize = 10_000;
 
 /// Certificate authority of a test.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    pub(crate) pem: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn new(name: &str) -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +37,7 @@ impl Authority {
     }
 
     /// Writes `STEM.pem` and `STEM.key` for these names.
-    fn write(&self, folder: &Path, stem: &str, names: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, folder: &Path, stem: &str, names: &[&str]) -> anyhow::Result<()> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;

@@ -84,8 +84,8 @@ impl Body {
     pub fn whole(bytes: Bytes) -> Self {
         match bytes.len() {
             0 => Self::default(),
-            ..=COPIED_MAX => Self(Some(Shared::bytes(&bytes))),
-            ..=SEGMENT => Self::of(Repr::Whole(bytes)),
+            1..=COPIED_MAX => Self(Some(Shared::bytes(&bytes))),
+            length if length <= SEGMENT => Self::of(Repr::Whole(bytes)),
             _ => Self::of(Repr::Long(Long::of(bytes))),
         }
     }

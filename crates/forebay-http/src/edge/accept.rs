@@ -1,19 +1,21 @@
 //! Start of a client connection: PROXY protocol, limit per client address, and TLS.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use forebay_semantics::{PeerAddress, Scheme};
 use forebay_tls::server::TlsServer;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::address_limits::AddressLimits;
 use super::proxy_protocol;
 use super::sniff::{Sniffed, sniff};
 use crate::client::peer::{ConnectionInfo, Role};
-use crate::edge::connection::{Connections, stop_after_arrivals};
+use crate::edge::connection::{Connections, stop_after_arrivals, stop_requested};
 
 /// Protocols in metrics.
 const HTTP_1: &str = "http/1.1";
@@ -53,6 +55,15 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
+/// Time for which a PROXY header or a handshake that is under way at the stop may continue.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// Waits until the server stops, and then for [`STOP_GRACE`].
+async fn stop_and_grace(stop: &mut watch::Receiver<bool>) {
+    stop_requested(stop).await;
+    sleep(STOP_GRACE).await;
+}
+
 impl Connections {
     /// Serves a connection that has just been accepted. It is closed without a response if its
     /// PROXY header is missing or comes from an untrusted peer, if its client has too many
@@ -66,8 +77,16 @@ impl Connections {
             sites: rules.sites.clone(),
             ..ConnectionInfo::cleartext(peer)
         };
-        if rules.proxy_protocol && !self.apply_proxy_header(&mut stream, &mut info).await {
-            return;
+        if rules.proxy_protocol {
+            let mut stop = self.stop.clone();
+            let is_known = tokio::select! {
+                biased;
+                is_known = self.apply_proxy_header(&mut stream, &mut info) => is_known,
+                () = stop_and_grace(&mut stop) => false,
+            };
+            if !is_known {
+                return;
+            }
         }
         // A trusted proxy has the connections of all its clients.
         let is_limited = rules.limits.is_on() && !self.service.trusts(info.peer);
@@ -122,7 +141,7 @@ impl Connections {
     }
 
     async fn accept_tls<S>(
-        self,
+        mut self,
         stream: S,
         mut info: ConnectionInfo,
         listener: &str,
@@ -131,7 +150,12 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let begun = Instant::now();
-        let shaken = tls.accept(stream).await;
+        let shaken = tokio::select! {
+            biased;
+            shaken = tls.accept(stream) => shaken,
+            // There is no request to wait for yet.
+            () = stop_and_grace(&mut self.stop) => return,
+        };
         let metrics = self.service.metrics();
         let shaken = match shaken {
             Ok(shaken) => shaken,

@@ -69,7 +69,7 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let peer = info.peer;
-        let streams = Streams::new();
+        let streams = Streams::new(self.service.metrics().h2_streams());
         let guard = FrameGuard::new(stream, received, streams.clone(), self.counters.clone());
         let head = guard.head();
         let (info, connections, opening) = (Arc::new(info), self.clone(), streams.clone());

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use crate::request_guard::RATE_MIN;
@@ -27,6 +28,8 @@ pub(super) struct Streams {
     /// Set when the client must be told to calm down.
     pub(super) calm: AtomicBool,
     state: Mutex<State>,
+    /// Open streams of all connections.
+    open_streams: Gauge,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,8 @@ pub(super) struct OpenResponse {
 }
 
 impl Streams {
-    pub(super) fn new() -> Arc<Self> {
+    /// Creates the state of a connection. `open_streams` counts the streams of all connections.
+    pub(super) fn new(open_streams: Gauge) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             opened: 0,
@@ -75,13 +79,14 @@ impl Streams {
             idle_since: now,
             readers: Vec::new(),
         };
-        Arc::new(Self { calm: AtomicBool::new(false), state: Mutex::new(state) })
+        Arc::new(Self { calm: AtomicBool::new(false), state: Mutex::new(state), open_streams })
     }
 
     pub(super) fn open(self: &Arc<Self>) -> OpenRequest {
         let mut state = self.state.lock();
         state.opened += 1;
         state.open += 1;
+        self.open_streams.inc();
         OpenRequest { streams: self.clone(), is_answered: false }
     }
 
@@ -120,6 +125,7 @@ impl Streams {
     fn end(&self) {
         let mut state = self.state.lock();
         state.open -= 1;
+        self.open_streams.dec();
         state.idle_since = Instant::now();
     }
 }
@@ -192,7 +198,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn too_many_early_resets_in_a_minute_call_for_calm() {
-        let streams = Streams::new();
+        let streams = Streams::new(Gauge::default());
         for _ in 0..99 {
             drop(streams.open());
         }
@@ -208,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn half_of_five_hundred_streams_reset_early_are_too_many() {
-        let streams = Streams::new();
+        let streams = Streams::new(Gauge::default());
         for number in 0..499 {
             let open = streams.open();
             if number % 2 == 0 {
@@ -224,7 +230,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_response_that_the_client_does_not_read_is_slow() {
         let window = Duration::from_secs(240);
-        let streams = Streams::new();
+        let streams = Streams::new(Gauge::default());
         let response = streams.open().answered();
         tokio::time::advance(Duration::from_secs(239)).await;
         assert!(!streams.has_slow_reader(Instant::now(), window));

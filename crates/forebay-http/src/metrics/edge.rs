@@ -45,8 +45,11 @@ pub(super) struct EdgeMetrics {
     handshake_seconds: Family<ListenerLabel, Histogram, fn() -> Histogram>,
     certificate_ends: Family<NameLabel, Gauge>,
     certificate_loads: Family<ResultLabel, Counter>,
+    acme_orders: Family<ResultLabel, Counter>,
+    h2_streams: Gauge,
     forwarded: Family<ResultLabel, Counter>,
     denied: Family<SiteLabel, Counter>,
+    rate_limited: Family<SiteLabel, Counter>,
 }
 
 /// Counter whose family has the suffix `_total` in its own name. The names of families must differ
@@ -93,8 +96,11 @@ impl Default for EdgeMetrics {
             handshake_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             certificate_ends: Family::default(),
             certificate_loads: Family::default(),
+            acme_orders: Family::default(),
+            h2_streams: Gauge::default(),
             forwarded: Family::default(),
             denied: Family::default(),
+            rate_limited: Family::default(),
         }
     }
 }
@@ -139,6 +145,12 @@ impl EdgeMetrics {
             "Attempts to load a certificate from its files, by result",
             self.certificate_loads.clone(),
         );
+        registry.register("h2_streams", "Open HTTP/2 streams of clients", self.h2_streams.clone());
+        registry.register(
+            "acme_orders",
+            "Orders of automatic certificates, by result",
+            self.acme_orders.clone(),
+        );
         registry.register(
             "forwarded",
             "Requests received from trusted proxies, by whether the proxy states the address of its \
@@ -149,6 +161,11 @@ impl EdgeMetrics {
             "denied",
             "Requests answered with 403 because the site is not open to the client's address, by site",
             self.denied.clone(),
+        );
+        registry.register(
+            "rate_limited",
+            "Requests answered with 429 because their client has sent too many",
+            self.rate_limited.clone(),
         );
         // Created at zero, so that an alert sees the first increase.
         for result in ["named", "unnamed"] {
@@ -178,6 +195,10 @@ impl EdgeMetrics {
         self.denied.get_or_create(&SiteLabel { site: site.into() }).inc();
     }
 
+    pub(super) fn rate_limited(&self, site: &str) {
+        self.rate_limited.get_or_create(&SiteLabel { site: site.into() }).inc();
+    }
+
     pub(super) fn forwarded(&self, origin: AddressOrigin) {
         let result = match origin {
             AddressOrigin::Connection => return,
@@ -185,6 +206,16 @@ impl EdgeMetrics {
             AddressOrigin::ProxyItself => "unnamed",
         };
         self.forwarded.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn h2_streams(&self) -> Gauge {
+        self.h2_streams.clone()
+    }
+
+    pub(super) fn set_acme_orders(&self, issued: u64, failed: u64) {
+        for (result, total) in [("issued", issued), ("failed", failed)] {
+            raise(&self.acme_orders.get_or_create(&ResultLabel { result }), total);
+        }
     }
 
     pub(super) fn set_certificates(&self, store: &CertificateStore) {

@@ -60,6 +60,11 @@ pub(crate) fn respond(failure: &Failure, page: Page<'_>) -> Response<ResponseBod
     if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from(failure.retry_after()));
     }
+    if let Failure::RateLimited(wait) = failure {
+        // Whole seconds, and never before the time.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     if failure.status() == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static(FORWARDED_METHODS));
     }

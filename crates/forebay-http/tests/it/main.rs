@@ -2,6 +2,7 @@
 
 mod apart;
 mod breaker;
+mod carriers;
 mod clocks;
 mod continued;
 mod crowds;

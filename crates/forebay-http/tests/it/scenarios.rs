@@ -10,6 +10,7 @@ use forebay_testkit::scenario::run_file;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::carriers::Carrier;
 use crate::server::{TestServers, in_scenario_form};
 
 /// Number of concurrent scenarios, so that those that wait for a timeout do not wait in turn.
@@ -28,13 +29,41 @@ async fn every_scenario_holds_without_direct_hits() -> anyhow::Result<()> {
     hold(&[("direct_hits", "false")]).await
 }
 
+/// Scenarios about the form of HTTP/1 requests, by the beginning of their names: `Connection` and
+/// `TE`, absolute targets and `*`, HTTP/1.0, interim responses, refusals of malformed heads.
+const NOT_CARRIED: &[&str] =
+    &["h01", "h04", "h05", "h07", "h09", "h11", "h16", "h18", "h20", "h21", "h22", "h23", "y04"];
+
+/// Scenarios with absolute URLs of http.
+const NOT_OVER_TLS: &[&str] = &["h02", "h04", "h05", "h18", "h23", "i01"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scenario_holds_over_tls() -> anyhow::Result<()> {
+    hold_except(&[], Carrier::Tls, NOT_OVER_TLS).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scenario_about_requests_holds_over_http2() -> anyhow::Result<()> {
+    hold_except(&[], Carrier::Http2, NOT_CARRIED).await
+}
+
 async fn hold(settings: &[(&str, &str)]) -> anyhow::Result<()> {
-    let servers = Arc::new(TestServers { settings: in_scenario_form(settings) });
+    hold_except(settings, Carrier::Direct, &[]).await
+}
+
+async fn hold_except(
+    settings: &[(&str, &str)],
+    carrier: Carrier,
+    except: &[&str],
+) -> anyhow::Result<()> {
+    let servers = Arc::new(TestServers { settings: in_scenario_form(settings), carrier });
     let wanted = std::env::var("SCENARIO").unwrap_or_default();
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     let files = scenario_files()?;
-    for file in files.into_iter().filter(|file| name(file).starts_with(&wanted)) {
+    let is_left_out = |name: &str| except.iter().any(|start| name.starts_with(start));
+    let files = files.into_iter().filter(|file| !is_left_out(&name(file)));
+    for file in files.filter(|file| name(file).starts_with(&wanted)) {
         let permit = permits.clone().acquire_owned().await?;
         let servers = servers.clone();
         running.spawn(async move {

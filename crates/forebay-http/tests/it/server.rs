@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use forebay_core::{Timestamp, WallTime};
 use forebay_engine::{Clock, Coalesce, Engine, Limits};
+use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
@@ -17,6 +18,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::carriers::Carrier;
+
 /// Running service; it stops when this is dropped.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
@@ -24,6 +27,7 @@ pub(crate) struct TestServer {
     pub(crate) clock: Arc<SteppedClock>,
     pub(crate) counters: Arc<GuardCounters>,
     accepting: JoinHandle<()>,
+    carrying: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
 
@@ -46,6 +50,8 @@ struct Stepped(Arc<SteppedClock>);
 pub(crate) struct TestServers {
     /// Settings for all servers, before those of the block.
     pub(crate) settings: Vec<Setting>,
+    /// Way from the clients to each server.
+    pub(crate) carrier: Carrier,
 }
 
 /// Returns settings as a scenario states them.
@@ -64,10 +70,14 @@ impl TestServer {
         origin: SocketAddr,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        Self::with(origin, &in_scenario_form(settings)).await
+        Self::with(origin, &in_scenario_form(settings), Carrier::Direct).await
     }
 
-    async fn with(origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Self> {
+    async fn with(
+        origin: SocketAddr,
+        settings: &[Setting],
+        carrier: Carrier,
+    ) -> anyhow::Result<Self> {
         let options = Options::read(origin, settings)?;
         let clock = Arc::new(SteppedClock::new());
         let metrics = Arc::new(Metrics::new());
@@ -85,8 +95,17 @@ impl TestServer {
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let accepting = tokio::spawn(accept(listener, connections, options.clients_max));
-        Ok(Self { address, service, clock, counters, accepting, stop })
+        let rules = (carrier != Carrier::Direct).then(|| carrier.rules()).transpose()?;
+        let rules = rules.map(Arc::new);
+        let accepting = tokio::spawn(accept(listener, connections, options.clients_max, rules));
+        let (address, carrying) = match carrier {
+            Carrier::Direct => (address, None),
+            _ => {
+                let (address, carrying) = carrier.start(address).await?;
+                (address, Some(carrying))
+            }
+        };
+        Ok(Self { address, service, clock, counters, accepting, carrying, stop })
     }
 
     /// Returns all metrics as text.
@@ -120,19 +139,28 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         // The accepting task owns the connections, so this ends all of them.
         self.accepting.abort();
+        self.carrying.iter().for_each(JoinHandle::abort);
     }
 }
 
-async fn accept(listener: TcpListener, connections: Connections, clients_max: usize) {
+/// Serves connections: as HTTP/1, or by the rules of a listener.
+async fn accept(
+    listener: TcpListener,
+    connections: Connections,
+    clients_max: usize,
+    rules: Option<Arc<AcceptRules>>,
+) {
     let (mut serving, mut turned_away) = (JoinSet::new(), JoinSet::new());
     while let Ok((stream, peer)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
         while serving.try_join_next().is_some() {}
         while turned_away.try_join_next().is_some() {}
-        if serving.len() < clients_max {
-            serving.spawn(connections.clone().serve(stream, peer.into()));
-        } else {
+        if serving.len() >= clients_max {
             turned_away.spawn(connections.clone().reject(stream, peer.into()));
+        } else if let Some(rules) = rules.clone() {
+            serving.spawn(connections.clone().accept(stream, peer.ip().into(), rules));
+        } else {
+            serving.spawn(connections.clone().serve(stream, peer.into()));
         }
     }
 }
@@ -256,7 +284,7 @@ impl Clock for Stepped {
 impl Front for TestServers {
     async fn start(&self, origin: SocketAddr, settings: &[Setting]) -> anyhow::Result<Running> {
         let settings = [&self.settings, settings].concat();
-        let server = Arc::new(TestServer::with(origin, &settings).await?);
+        let server = Arc::new(TestServer::with(origin, &settings, self.carrier).await?);
         let (address, clock, counted) = (server.address, server.clock.clone(), server.clone());
         let running = Running::new(address, server).with_clock(clock);
         Ok(running.with_metrics(move || counted.metrics()))

@@ -5,6 +5,8 @@ use crate::config::bounded_file::read_bounded;
 use crate::config::file::File;
 use crate::config::options;
 use crate::config::provenance::Provenance;
+use crate::config::reader::ListenerRole;
+use forebay_tls::server::ClientCertificates;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -82,6 +84,29 @@ pub(super) fn token(
         return None;
     }
     String::from_utf8(token.to_vec()).ok()
+}
+
+/// Reports further admin listeners that other hosts reach, without a token or a client certificate.
+pub(super) fn check_further(
+    file: &File,
+    listeners: &[ResolvedListener],
+    token: Option<&str>,
+    provenance: &mut Provenance<'_>,
+) {
+    // The tables are the last of the listeners.
+    let tables = listeners.iter().rev().zip(file.listeners.iter().rev());
+    for (listener, section) in tables.filter(|(listener, _)| listener.role == ListenerRole::Admin) {
+        let is_local = listener.address.tcp().is_none_or(|address| address.ip().is_loopback());
+        let has_certificate = listener.client_certificates == ClientCertificates::Required;
+        if !is_local && !has_certificate && token.is_none() {
+            let message = format!(
+                "{} is not a loopback address, so other hosts could purge the cache; set \
+                 `admin_token_file`, or `client_certificates = \"required\"`",
+                listener.address
+            );
+            provenance.refuse(section, options::LISTENER_ADDRESS.spec.name, message);
+        }
+    }
 }
 
 fn required_off_loopback(file: &File, admin: Option<SocketAddr>, provenance: &mut Provenance<'_>) {

@@ -137,6 +137,11 @@ fn listener(
         let message = "needs a [tls] table with a certificate";
         provenance.refuse(section, options::LISTENER_TLS.spec.name, message);
     }
+    of_operators(section, role, proxy_protocol, sites.as_deref(), provenance);
+    if role == Some(ListenerRole::Probe) && tls == Some(true) {
+        let message = "answers probes without TLS; remove `tls`";
+        provenance.refuse(section, options::LISTENER_ROLE.spec.name, message);
+    }
     if role == Some(ListenerRole::Redirect) && tls == Some(true) {
         let message = "redirects to https, so that it cannot have `tls` itself";
         provenance.refuse(section, options::LISTENER_ROLE.spec.name, message);
@@ -149,7 +154,10 @@ fn listener(
     } else if asks && around.tls.flatten().is_some_and(|table| !has_authority(table)) {
         provenance.refuse(section, name, "needs `client_ca` in [tls]");
     }
-    let protocols = protocols(section, tls, provenance);
+    let protocols = match role {
+        Some(ListenerRole::Admin | ListenerRole::Probe) => Some(vec![Protocol::Http1]),
+        _ => protocols(section, tls, provenance),
+    };
     let sites = sites?;
     unknown_sites(section, &sites, around, provenance);
     Some(ResolvedListener {
@@ -161,6 +169,32 @@ fn listener(
         proxy_protocol: proxy_protocol?,
         sites,
     })
+}
+
+/// Reports options that a listener for operators does not have.
+fn of_operators(
+    section: &Section,
+    role: Option<ListenerRole>,
+    proxy_protocol: Option<bool>,
+    sites: Option<&[String]>,
+    provenance: &mut Provenance<'_>,
+) {
+    if !matches!(role, Some(ListenerRole::Admin | ListenerRole::Probe)) {
+        return;
+    }
+    let has_sites = sites.is_some_and(|sites| !sites.is_empty());
+    let rows = [
+        (options::LISTENER_PROXY_PROTOCOL.spec.name, proxy_protocol == Some(true)),
+        (options::LISTENER_SITES.spec.name, has_sites),
+        (
+            options::LISTENER_PROTOCOLS.spec.name,
+            section.value(options::LISTENER_PROTOCOLS.spec.name).is_some(),
+        ),
+    ];
+    for (name, _) in rows.into_iter().filter(|(_, is_typed)| *is_typed) {
+        let message = "is only for the roles \"serve\" and \"redirect\"; remove it";
+        provenance.refuse(section, name, message);
+    }
 }
 
 fn protocols(
@@ -212,7 +246,7 @@ fn certificates_for_names(
     provenance: &mut Provenance<'_>,
 ) {
     let (Some(Some(table)), Some(sites)) = (around.tls, around.sites) else { return };
-    if table.tls.unknown_name != UnknownName::Refuse {
+    if table.tls.certificates.unknown_name != UnknownName::Refuse {
         return;
     }
     for (typed, site) in file.sites.iter().zip(sites) {

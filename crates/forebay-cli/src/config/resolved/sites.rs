@@ -10,7 +10,9 @@ use crate::config::rules;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
 use crate::config::units::ShortDuration;
+use forebay_core::rate::RateLimit;
 use forebay_http::ClientAccess;
+use forebay_http::RateLimitSettings;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
 use std::collections::HashMap;
@@ -40,6 +42,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 transforms: None,
                 breaker: None,
                 fallback: None,
+                rate_limit: None,
             });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
@@ -108,6 +111,7 @@ fn site(
     let cache_groups = groups(section, provenance);
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
     let access = access(section, provenance);
+    let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
     let hsts = hsts(section, provenance);
     let forwarded = provenance.read(section, &options::SITE_FORWARDED);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
@@ -145,6 +149,7 @@ fn site(
         cache_groups: cache_groups?,
         ignore_scheme: ignore_scheme?,
         access: access?,
+        rate_limit: rate_limit?,
         hsts,
         forwarded: forwarded?,
         expose_errors: expose_errors?,
@@ -184,6 +189,30 @@ fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAc
     let allow = provenance.read(section, &options::SITE_ALLOW);
     let deny = provenance.read(section, &options::SITE_DENY);
     Some(ClientAccess { allow: allow?, deny: deny? })
+}
+
+/// Rate limit. The outer `None` means an error, the inner one that there is none.
+#[expect(clippy::option_option, reason = "an error differs from an absent table")]
+fn rate_limit(
+    section: Option<&Section>,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<RateLimitSettings>> {
+    let Some(section) = section else { return Some(None) };
+    let rate = provenance.read(section, &options::RATE_REQUESTS);
+    let burst_name = options::RATE_BURST.spec.name;
+    let burst = match (section.value(burst_name), rate) {
+        (None, Some(rate)) => {
+            provenance.derived(section.path_of(burst_name), rate.requests.to_string());
+            Some(u64::from(rate.requests))
+        }
+        (None, None) => None,
+        (Some(_), _) => provenance.read(section, &options::RATE_BURST),
+    };
+    provenance.read(section, &options::RATE_BY)?;
+    let exempts_hits = provenance.read(section, &options::RATE_EXEMPT_HITS);
+    let (rate, burst) = (rate?, u32::try_from(burst?).ok()?);
+    let limit = RateLimit::new(rate.requests, rate.period(), burst);
+    Some(Some(RateLimitSettings { limit, exempts_hits: exempts_hits? }))
 }
 
 fn hsts(section: &Section, provenance: &mut Provenance<'_>) -> Option<HeaderValue> {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::config::{ListenerRole, Protocol};
+use forebay_core::rate::RateLimit;
 use forebay_redis::{EndpointSettings, Login, Servers};
 
 const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
@@ -151,6 +153,7 @@ fn flags_override_the_file() {
         redis: Some("redis://other".into()),
         disk: Some("kept".into()),
         disk_size: Some("64MiB".into()),
+        ..Overrides::default()
     };
     let config = with(&text, &overrides).unwrap();
     assert_eq!(addresses(&config), ["127.0.0.1:5", "[::1]:5"]);
@@ -199,6 +202,7 @@ fn a_bad_flag_is_named() {
         redis: Some("hidden".into()),
         disk: Some(String::new()),
         disk_size: Some("1MiB".into()),
+        ..Overrides::default()
     };
     let errors = ResolvedConfig::load(None, &overrides).unwrap_err();
     let lines: Vec<String> = errors.lines().collect();
@@ -588,7 +592,7 @@ fn mistakes_in_tls_are_one_sentence_each_with_their_position() {
         ),
         (
             tls(""),
-            "f.toml:1:1: tls: needs a certificate: `certificate` and `key`, or `certificates`",
+            "f.toml:1:1: tls: needs a certificate: `certificate` and `key`, `certificates`, or [tls.acme]",
         ),
         (
             tls(&format!("{pair}min_version = \"1.1\"\n")),
@@ -689,5 +693,169 @@ fn each_mistake_in_an_origin_has_one_sentence_with_its_place() {
         let found = errors(&text);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(expected), "{expected}: {}", found[0]);
+    }
+}
+
+#[test]
+fn a_domain_is_a_complete_https_cache() {
+    let overrides = Overrides {
+        origin: Some("http://127.0.0.1:3000".into()),
+        domain: Some("shop.example, WWW.shop.example".into()),
+        agree_to_terms: true,
+        ..Overrides::default()
+    };
+    let config = ResolvedConfig::load(None, &overrides).unwrap();
+    let listeners = addresses(&config);
+    assert_eq!(listeners[..2], ["0.0.0.0:443", "0.0.0.0:80"]);
+    assert!(listeners[2..] == ["[::]:443", "[::]:80"] || listeners.len() == 2, "{listeners:?}");
+    assert!(config.listeners[0].tls && config.listeners[0].protocols.contains(&Protocol::H2));
+    assert_eq!(config.listeners[1].role, ListenerRole::Redirect);
+    let acme = config.tls.unwrap().acme.unwrap();
+    assert_eq!(acme.names, ["shop.example", "www.shop.example"]);
+    assert_eq!(acme.directory, forebay_tls::acme::LETS_ENCRYPT);
+    assert!(acme.storage.ends_with("acme"), "{:?}", acme.storage);
+    assert_eq!(config.sites[0].hosts.len(), 2);
+    // Other addresses that the operator names are not replaced.
+    let overrides = Overrides { listen: Some("127.0.0.1:1".into()), ..overrides };
+    let config = ResolvedConfig::load(None, &overrides).unwrap();
+    assert_eq!(addresses(&config), ["127.0.0.1:1"]);
+}
+
+#[test]
+fn terms_are_agreed_to_by_the_operator_alone() {
+    let mut overrides = flag(|o, v| o.domain = Some(v), "shop.example");
+    overrides.origin = Some("http://127.0.0.1:3000".into());
+    let error = ResolvedConfig::load(None, &overrides).unwrap_err().to_string();
+    let expected = "--domain: automatic certificates need your agreement to the terms of service of \
+                    Let's Encrypt (https://letsencrypt.org/repository/): add --agree-to-terms";
+    assert!(error.starts_with(expected), "{error}");
+    let alone = Overrides {
+        origin: overrides.origin.clone(),
+        agree_to_terms: true,
+        ..Overrides::default()
+    };
+    let error = ResolvedConfig::load(None, &alone).unwrap_err().to_string();
+    assert!(error.starts_with("--agree-to-terms: has no effect without --domain"), "{error}");
+    let error = errors(&format!("[tls.acme]\nnames = [\"a.example\"]\n{SITE}"));
+    assert!(error[0].starts_with("f.toml:1:1: tls.acme.agree_to_terms: automatic"), "{error:?}");
+    let other = "[tls.acme]\nnames = [\"a.example\"]\ndirectory = \"https://ca.internal/d\"\n";
+    let error = errors(&format!("{other}{SITE}"));
+    assert!(error[0].contains("the certificate authority at https://ca.internal/d"), "{error:?}");
+}
+
+#[test]
+fn each_mistake_in_automatic_certificates_is_one_sentence_with_its_place() {
+    let rows = [
+        ("names = [\"*.a.example\"]", "3:10: tls.acme.names[0]: \"*.a.example\" is a wildcard"),
+        ("names = [\"10.0.0.1\"]", "3:10: tls.acme.names[0]: \"10.0.0.1\" is an address"),
+        ("contact = [\"ops\"]", "3:12: tls.acme.contact[0]: \"ops\" is not a URL"),
+        ("directory = \"http://x/\"", "3:13: tls.acme.directory: \"http://x/\" is not a URL"),
+        ("challenges = []", "3:14: tls.acme.challenges: must name at least one"),
+        ("challenges = [\"dns-01\"]", "3:15: tls.acme.challenges[0]: \"dns-01\" must be one of"),
+        ("ca = \"none.pem\"", "3:6: tls.acme.ca: none.pem cannot be read"),
+        (
+            "external_account = { id = \"a\" }",
+            "tls.acme.external_account.hmac_key_file: is required",
+        ),
+        ("storag = \"x\"", "3:1: tls.acme.storag: unknown field; did you mean \"storage\"?"),
+        ("", "1:1: tls.acme.names: no name to get a certificate for"),
+    ];
+    for (line, expected) in rows {
+        let found = errors(&format!("[tls.acme]\nagree_to_terms = true\n{line}\n{SITE}"));
+        assert!(found.iter().any(|error| error.contains(expected)), "{found:?}: {expected}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    for (text, is_valid) in
+        [("c2VjcmV0_-8=", true), ("c2VjcmV0\n", true), ("a b", false), ("", false)]
+    {
+        std::fs::write(&key, text).unwrap();
+        let account = format!("external_account = {{ id = \"a\", hmac_key_file = {key:?} }}");
+        let text = format!(
+            "[tls.acme]\nagree_to_terms = true\nnames = [\"a.example\"]\n{account}\n{SITE}"
+        );
+        assert_eq!(with(&text, &Overrides::default()).is_ok(), is_valid, "{text:?}");
+    }
+}
+
+#[test]
+fn names_of_sites_get_certificates() {
+    let text = "[tls.acme]\nagree_to_terms = true\n[tls]\nunknown_name = \"refuse\"\n\
+                listen = \"127.0.0.1:1\"\n[[site]]\nid = \"a\"\norigin = \"http://o\"\n\
+                hosts = [\"b.example\", \"A.example\", \"*.c.example\", \"127.0.0.1\", \"[::1]\"]\n";
+    // An address has no certificate, which `refuse` reports.
+    let refused = errors(text);
+    assert!(refused.iter().all(|error| error.contains("127.0.0.1") || error.contains("[::1]")));
+    let tls = resolved(&text.replace("refuse", "first")).tls.unwrap();
+    assert_eq!(tls.acme.unwrap().names, ["a.example", "b.example"]);
+    assert_eq!(tls.certificates.managed.len(), 2);
+}
+
+#[test]
+fn a_rate_limit_has_a_rate_and_a_burst() {
+    let limit = |lines: &str| {
+        let text = format!("{SITE}[site.rate_limit]\n{lines}\n");
+        with(&text, &Overrides::default()).map(|config| config.sites[0].rate_limit)
+    };
+    let of = |requests, seconds, burst, exempts_hits| {
+        let limit = RateLimit::new(requests, Duration::from_secs(seconds), burst);
+        Some(RateLimitSettings { limit, exempts_hits })
+    };
+    assert_eq!(limit("requests = \"50/s\"").unwrap(), of(50, 1, 50, false));
+    let all = "requests = \"600/m\"\nburst = 100\nby = \"address\"\nexempt_hits = true";
+    assert_eq!(limit(all).unwrap(), of(600, 60, 100, true));
+    assert_eq!(resolved(SITE).sites[0].rate_limit, None);
+    for (lines, expected) in [
+        ("", "site[0].rate_limit.requests: is required"),
+        ("requests = \"50\"", "\"50\" is not a rate such as \"50/s\""),
+        ("requests = \"0/s\"", "\"0/s\" is not a rate"),
+        ("requests = \"1/d\"", "\"1/d\" is not a rate"),
+        ("requests = 50", "must be a string, not an integer"),
+        ("requests = \"1/s\"\nburst = 0", "0 must be at least 1 and at most 1000000"),
+        ("requests = \"1/s\"\nby = \"cookie\"", "\"cookie\" must be one of \"address\""),
+    ] {
+        let refused = limit(lines).unwrap_err();
+        assert!(refused.contains(expected), "{lines}: {refused}");
+    }
+}
+
+#[test]
+fn listeners_of_operators_are_apart_from_those_of_clients() {
+    let with_role = |role: &str, address: &str, more: &str| {
+        format!(
+            "listen = \"127.0.0.1:5\"\n[[listener]]\naddress = \"{address}\"\nrole = \"{role}\"\n\
+             {more}{SITE}"
+        )
+    };
+    let config = resolved(&with_role("admin", "127.0.0.1:6", ""));
+    assert_eq!((config.listeners.len(), config.admins.len(), config.probes.len()), (1, 1, 0));
+    let config = resolved(&with_role("probe", "0.0.0.0:6", ""));
+    assert_eq!((config.listeners.len(), config.admins.len(), config.probes.len()), (1, 0, 1));
+    assert_eq!(resolved(&with_role("admin", "unix:/run/a.sock", "")).admins.len(), 1);
+    let rows = [
+        (
+            with_role("admin", "0.0.0.0:6", ""),
+            "3:11: listener[0].address: 0.0.0.0:6 is not a loopback",
+        ),
+        (
+            with_role("admin", "127.0.0.1:5", ""),
+            "3:11: listener[0].address: \"127.0.0.1:5\" is listened on",
+        ),
+        (
+            with_role("admin", "127.0.0.1:6", "sites = [\"a\"]\n"),
+            "5:9: listener[0].sites: is only for the roles",
+        ),
+        (
+            with_role("probe", "127.0.0.1:6", "protocols = [\"http/1.1\"]\n"),
+            "5:13: listener[0].protocols: is only for the roles",
+        ),
+        (
+            with_role("probe", "127.0.0.1:6", "").replace("listen = \"127.0.0.1:5\"\n", ""),
+            "listen: at least one listener must serve clients",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}: {expected}");
     }
 }

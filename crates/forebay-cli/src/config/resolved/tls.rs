@@ -1,11 +1,13 @@
 //! Resolved `[tls]`: certificates, loaded and checked, and the options of all TLS servers.
 
+use super::{ResolvedSite, acme};
 use crate::config::file::{File, Section, TlsFile};
 use crate::config::options;
 use crate::config::provenance::Provenance;
+use forebay_tls::acme::AcmeSettings;
 use forebay_tls::certificate::{Certificate, CertificateFiles, FileRole};
 use forebay_tls::server::{ClientAuthority, MinVersion};
-use forebay_tls::store::UnknownName;
+use forebay_tls::store::CertificateSources;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -16,10 +18,10 @@ const CERTIFICATES_MAX: usize = 4_096;
 /// Options of `[tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvedTls {
-    /// Files of the certificates, which could be loaded; at least one.
-    pub(crate) certificates: Vec<CertificateFiles>,
-    /// Certificate for unknown names.
-    pub(crate) unknown_name: UnknownName,
+    /// Certificates. Those in files could be loaded.
+    pub(crate) certificates: CertificateSources,
+    /// Automatic certificates; their files are in `certificates`.
+    pub(crate) acme: Option<AcmeSettings>,
     /// Lowest protocol version.
     pub(crate) min_version: MinVersion,
     /// Authority of client certificates.
@@ -42,7 +44,9 @@ pub(super) struct TlsTable {
 impl TlsTable {
     /// Returns `true` if a certificate has this name.
     pub(super) fn covers(&self, name: &str) -> bool {
+        let is_ordered = |acme: &AcmeSettings| acme.names.iter().any(|ordered| ordered == name);
         self.loaded.iter().any(|certificate| certificate.covers(name))
+            || self.tls.acme.as_ref().is_some_and(is_ordered)
     }
 }
 
@@ -50,16 +54,22 @@ impl TlsTable {
 #[expect(clippy::option_option, reason = "an error differs from an absent table")]
 pub(super) fn tls(
     file: &File,
+    sites: Option<&[ResolvedSite]>,
     folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<Option<TlsTable>> {
     match &file.tls {
         None => Some(None),
-        Some(typed) => table(typed, folder, provenance).map(Some),
+        Some(typed) => table(typed, sites, folder, provenance).map(Some),
     }
 }
 
-fn table(typed: &TlsFile, folder: &Path, provenance: &mut Provenance<'_>) -> Option<TlsTable> {
+fn table(
+    typed: &TlsFile,
+    sites: Option<&[ResolvedSite]>,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<TlsTable> {
     let section = &typed.tls;
     let listen = provenance.read(section, &options::TLS_LISTEN);
     let min_version = provenance.read(section, &options::TLS_MIN_VERSION);
@@ -86,14 +96,20 @@ fn table(typed: &TlsFile, folder: &Path, provenance: &mut Provenance<'_>) -> Opt
         }
         certificates.push(files);
     }
+    let acme = match &typed.acme {
+        Some(typed) => acme::acme(typed, sites, folder, provenance).map(Some),
+        None => Some(None),
+    };
     if has_failed {
         return None;
     }
+    let (acme, unknown_name) = (acme?, unknown_name?);
+    let managed = acme.as_ref().map(AcmeSettings::files).unwrap_or_default();
     Some(TlsTable {
         listen: listen?,
         tls: ResolvedTls {
-            certificates,
-            unknown_name: unknown_name?,
+            certificates: CertificateSources { files: certificates, managed, unknown_name },
+            acme,
             min_version: min_version?,
             authority,
             watch: watch?,
@@ -139,8 +155,8 @@ fn pairs<'f>(
     });
     let further: Vec<_> = further.collect();
     all.extend(further.into_iter().collect::<Option<Vec<_>>>()?);
-    if all.is_empty() {
-        let message = "needs a certificate: `certificate` and `key`, or `certificates`";
+    if all.is_empty() && typed.acme.is_none() {
+        let message = "needs a certificate: `certificate` and `key`, `certificates`, or [tls.acme]";
         provenance.absent(section, "tls", message);
         return None;
     }

@@ -1,0 +1,165 @@
+//! Automatic certificates by ACME (RFC 8555): one certificate per name, ordered and renewed.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `storage` | accounts, certificates and challenge answers as files; the lock of a fleet |
+//! | `answers` | answers to the challenges `tls-alpn-01` and `http-01` |
+//! | `directory` | HTTPS client for the server of the authority |
+//! | `order` | one order, from the account to the chain |
+//! | `schedule` | times of renewals and of attempts after a failure; pure |
+//! | `renewal` | the loop that orders and renews the certificates of all names |
+//!
+//! The loop has a thread of its own, so that a slow disk delays no request. It changes the
+//! certificates of the process only through files, which [`CertificateStore`] loads; instances that
+//! share the folder therefore share certificates and challenge answers.
+//!
+//! [`CertificateStore`]: crate::store::CertificateStore
+
+mod answers;
+mod directory;
+mod order;
+mod renewal;
+mod schedule;
+mod storage;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+pub use answers::{CHALLENGE_PATH, ChallengeAnswers, acme_tls_alpn};
+pub use directory::check_roots;
+
+use crate::store::{CertificateStore, ManagedFile};
+use storage::AcmeStorage;
+
+/// Directory of the default authority, Let's Encrypt.
+pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// Settings of automatic certificates. The operator has agreed to the terms of the authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeSettings {
+    /// URL of the authority's directory.
+    pub directory: String,
+    /// PEM file with the authorities that may sign the directory's certificate; `None` means those
+    /// of Mozilla.
+    pub ca: Option<PathBuf>,
+    /// DNS names in lower case, each of which gets a certificate of its own.
+    pub names: Vec<String>,
+    /// URLs at which the authority may reach the operator, such as `mailto:ops@shop.example`.
+    pub contact: Vec<String>,
+    /// Folder for keys, certificates and challenge answers.
+    pub storage: PathBuf,
+    /// Challenges in the order in which they are tried; at least one.
+    pub challenges: Vec<ChallengeKind>,
+    /// Profile of the certificates; `None` means the authority's default.
+    pub profile: Option<String>,
+    /// Account at the authority's operator, if it requires one.
+    pub external_account: Option<ExternalAccount>,
+}
+
+/// Proof of control over a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChallengeKind {
+    /// A certificate in a TLS handshake on port 443 (RFC 8737).
+    TlsAlpn01,
+    /// A response to an HTTP request on port 80 (RFC 8555 section 8.3).
+    Http01,
+}
+
+/// External account (RFC 8555 section 7.3.4).
+#[derive(Clone, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// Identifier of the key.
+    pub id: String,
+    /// Key, decoded.
+    pub hmac_key: Vec<u8>,
+}
+
+impl std::fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExternalAccount").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl AcmeSettings {
+    /// Returns the files in which the certificates are stored.
+    #[must_use]
+    pub fn files(&self) -> Vec<ManagedFile> {
+        let storage = AcmeStorage::new(self);
+        let file = |name: &String| ManagedFile {
+            name: name.as_str().into(),
+            path: storage.certificate_path(name),
+        };
+        self.names.iter().map(file).collect()
+    }
+}
+
+/// Automatic certificates of a process.
+#[derive(Debug)]
+pub struct Acme {
+    settings: watch::Sender<AcmeSettings>,
+    answers: Arc<ChallengeAnswers>,
+    orders: Arc<OrderCounters>,
+}
+
+/// Counters of orders.
+#[derive(Debug, Default)]
+struct OrderCounters {
+    issued: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl OrderCounters {
+    fn count(&self, is_issued: bool) {
+        let counter = if is_issued { &self.issued } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Acme {
+    /// Prepares automatic certificates. Nothing is ordered before [`Self::start`].
+    #[must_use]
+    pub fn new(settings: AcmeSettings) -> Arc<Self> {
+        let answers = Arc::new(ChallengeAnswers::new(&settings));
+        let (settings, _) = watch::channel(settings);
+        Arc::new(Self { settings, answers, orders: Arc::default() })
+    }
+
+    /// Starts to order and renew certificates, in a thread of its own that ends with the process.
+    /// An order that is under way then is repeated by the next process.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start(&self, store: Arc<CertificateStore>) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (settings, orders) = (self.settings.subscribe(), self.orders.clone());
+        let run = move || runtime.block_on(renewal::run(settings, store, orders));
+        std::thread::Builder::new().name("forebay-acme".to_owned()).spawn(run)?;
+        Ok(())
+    }
+
+    /// Replaces the settings. Orders under way are abandoned if the settings differ.
+    pub fn replace(&self, settings: &AcmeSettings) {
+        self.answers.replace(settings);
+        self.settings.send_if_modified(|current| {
+            let differs = current != settings;
+            current.clone_from(settings);
+            differs
+        });
+    }
+
+    /// Returns the answers to challenges.
+    #[must_use]
+    pub const fn answers(&self) -> &Arc<ChallengeAnswers> {
+        &self.answers
+    }
+
+    /// Returns the numbers of orders that ended with a certificate, and of those that failed.
+    #[must_use]
+    pub fn orders(&self) -> (u64, u64) {
+        let OrderCounters { issued, failed } = &*self.orders;
+        (issued.load(Ordering::Relaxed), failed.load(Ordering::Relaxed))
+    }
+}

@@ -28,6 +28,7 @@ use crate::admin_token::Token;
 use crate::config::ListenAddress;
 use crate::config::resolved::ResolvedListener;
 use crate::listener::ListeningSocket;
+use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::listen;
 use crate::listener::tls::Tls;
 use crate::log::Log;
@@ -86,25 +87,29 @@ impl Admin {
         Ok(Self { socket: ListeningSocket::Tcp(listener), tls: None, guard })
     }
 
-    /// Binds the address of a `[[listener]]`.
+    /// Opens the sockets of a `[[listener]]`.
     ///
     /// # Errors
     /// As [`Self::bind`], and if its TLS server cannot be built.
     pub(crate) fn bind_further(
         listener: &ResolvedListener,
         tls: Option<&Tls>,
-        token: Arc<Token>,
-    ) -> anyhow::Result<Self> {
+        token: &Arc<Token>,
+        inherited: &InheritedSockets,
+    ) -> anyhow::Result<Vec<Self>> {
         let address = &listener.address;
-        let socket = ListeningSocket::bind(address).map_err(|error| {
+        let sockets = ListeningSocket::open(address, inherited).map_err(|error| {
             anyhow::anyhow!(
                 "admin listener cannot listen on {address}: {error}; choose another address in \
                  its [[listener]]"
             )
         })?;
         let tls = tls.filter(|_| listener.tls).map(|tls| tls.server(listener)).transpose()?;
-        let bound = socket.address().and_then(|address| address.tcp());
-        Ok(Self { socket, tls, guard: Guard::new(bound, token) })
+        let admin = |socket: ListeningSocket| {
+            let bound = socket.address().and_then(|address| address.tcp());
+            Self { socket, tls: tls.clone(), guard: Guard::new(bound, token.clone()) }
+        };
+        Ok(sockets.into_iter().map(admin).collect())
     }
 
     /// Returns the URL of the listener.
@@ -112,7 +117,7 @@ impl Admin {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(match self.socket.address()? {
             ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
-            unix @ ListenAddress::Unix(_) => unix.to_string(),
+            other @ (ListenAddress::Unix(_) | ListenAddress::Inherited(_)) => other.to_string(),
         })
     }
 

@@ -34,7 +34,7 @@ use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
 use crate::{log, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
-use listen::Listeners;
+use listen::{Listeners, warn_of_unused};
 use shutdown::ShutdownTimes;
 
 /// Runs the cache until a stop signal.
@@ -136,11 +136,14 @@ impl Running {
         let token = Token::new(config.admin_token.clone());
         let admin = Admin::bind(config.admin, token.clone())?;
         let admin_address = admin.address().context("the admin listener has no address")?;
-        let further = |admin| Admin::bind_further(admin, tls.as_ref(), token.clone());
+        let further = |admin| Admin::bind_further(admin, tls.as_ref(), &token, &inherited);
         let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
+        let admins: Vec<Admin> = admins.into_iter().flatten().collect();
         let admin_urls = admins.iter().filter_map(Admin::url).collect();
         let probes = config.probes.iter().map(|address| Probe::bind(address, &inherited));
         let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
+        let listening = config.listeners.iter().chain(&config.admins).map(|one| &one.address);
+        warn_of_unused(listening.chain(&config.probes), &inherited);
         let probe_addresses = probes.iter().flat_map(Probe::addresses).collect();
         let connections = Connections {
             service: service.clone(),

@@ -502,7 +502,8 @@ impl Service {
     /// Counts a request that no stored response answers, if the rate limit exempts hits. Returns the
     /// response if its client has sent too many.
     fn over_fetch_rate(&self, routed: &Routed<'_>, parts: &Parts) -> Option<Dispatch<'_>> {
-        let limiter = routed.site.rate_limiter.as_deref().filter(|limiter| !limiter.counts_hits())?;
+        let limiter =
+            routed.site.rate_limiter.as_deref().filter(|limiter| !limiter.counts_hits())?;
         self.over_rate(limiter, routed, parts)
     }
 

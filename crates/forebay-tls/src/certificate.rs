@@ -184,7 +184,7 @@ impl std::fmt::Display for Days {
 ///
 /// # Errors
 /// The rest of a sentence that begins with the path.
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(|error| format!("is not a PEM file: {error}"))?;

@@ -43,7 +43,7 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Top,
         Self::Listener,
         Self::Tls,

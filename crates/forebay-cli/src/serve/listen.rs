@@ -80,7 +80,6 @@ impl Listeners {
             let opened = open(&listener.address, inherited)?;
             sockets.extend(opened.into_iter().map(|socket| (listener, socket)));
         }
-        warn_of_unused(listeners, inherited);
         let mut ports = sockets.iter().filter(|(listener, _)| listener.tls);
         let https_port = ports.find_map(|(_, socket)| Some(socket.address()?.tcp()?.port()));
         let https_port = https_port.unwrap_or(HTTPS_PORT);
@@ -213,14 +212,15 @@ impl Listeners {
 }
 
 /// Warns of inherited sockets that no listener has: connections to them would wait for ever.
-fn warn_of_unused(listeners: &[ResolvedListener], inherited: &InheritedSockets) {
-    let used: Vec<&str> = listeners
-        .iter()
-        .filter_map(|listener| match &listener.address {
-            ListenAddress::Inherited(name) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
+pub(super) fn warn_of_unused<'a>(
+    used: impl Iterator<Item = &'a ListenAddress>,
+    inherited: &InheritedSockets,
+) {
+    let used = used.filter_map(|address| match address {
+        ListenAddress::Inherited(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let used: Vec<&str> = used.collect();
     for name in inherited.unused(&used) {
         tracing::warn!(
             "inherited socket \"{name}\" is not used: add [[listener]] with address = \"fd:{name}\""

@@ -1,6 +1,7 @@
 //! Checks of the admin listener: a separate address, and a token off the loopback.
 
 use super::ResolvedListener;
+use crate::config::ListenAddress;
 use crate::config::bounded_file::read_bounded;
 use crate::config::file::File;
 use crate::config::options;
@@ -96,7 +97,12 @@ pub(super) fn check_further(
     // The tables are the last of the listeners.
     let tables = listeners.iter().rev().zip(file.listeners.iter().rev());
     for (listener, section) in tables.filter(|(listener, _)| listener.role == ListenerRole::Admin) {
-        let is_local = listener.address.tcp().is_none_or(|address| address.ip().is_loopback());
+        // The address of an inherited socket is not known here.
+        let is_local = match &listener.address {
+            ListenAddress::Tcp(address) => address.ip().is_loopback(),
+            ListenAddress::Unix(_) => true,
+            ListenAddress::Inherited(_) => false,
+        };
         let has_certificate = listener.client_certificates == ClientCertificates::Required;
         if !is_local && !has_certificate && token.is_none() {
             let message = format!(

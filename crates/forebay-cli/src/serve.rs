@@ -134,17 +134,11 @@ impl Running {
         let inherited = InheritedSockets::take();
         let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref(), &inherited)?;
         let token = Token::new(config.admin_token.clone());
-        let admin = Admin::bind(config.admin, token.clone())?;
-        let admin_address = admin.address().context("the admin listener has no address")?;
-        let further = |admin| Admin::bind_further(admin, tls.as_ref(), &token, &inherited);
-        let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
-        let admins: Vec<Admin> = admins.into_iter().flatten().collect();
-        let admin_urls = admins.iter().filter_map(Admin::url).collect();
-        let probes = config.probes.iter().map(|address| Probe::bind(address, &inherited));
-        let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
-        let listening = config.listeners.iter().chain(&config.admins).map(|one| &one.address);
-        warn_of_unused(listening.chain(&config.probes), &inherited);
-        let probe_addresses = probes.iter().flat_map(Probe::addresses).collect();
+        let operators = OperatorListeners::bind(&config, tls.as_ref(), &token, &inherited)?;
+        let admin_address =
+            operators.admin.address().context("the admin listener has no address")?;
+        let admin_urls = operators.further_admins.iter().filter_map(Admin::url).collect();
+        let probe_addresses = operators.probes.iter().flat_map(Probe::addresses).collect();
         let connections = Connections {
             service: service.clone(),
             timeouts: ClientTimeouts::default(),
@@ -172,10 +166,7 @@ impl Running {
             acme: acme.clone(),
             shared,
         });
-        for admin in std::iter::once(admin).chain(admins) {
-            tokio::spawn(admin.run(state.clone()));
-        }
-        probes.into_iter().for_each(|probe| drop(tokio::spawn(probe.run(service.clone()))));
+        operators.run(&state, &service);
         if let (Some(tls), Some(acme)) = (&tls, &acme) {
             acme.start(tls.store.clone()).context("automatic certificates cannot be started")?;
         }
@@ -207,6 +198,42 @@ impl Running {
         let admins = self.further_admins.iter().map(|url| format!(", admin {url}"));
         let (probes, admins): (String, String) = (probes.collect(), admins.collect());
         format!("{urls} ({probes}admin http://{}{admins})", self.admin)
+    }
+}
+
+/// Listeners for operators that are bound and not yet running.
+struct OperatorListeners {
+    admin: Admin,
+    /// Those of `[[listener]]`.
+    further_admins: Vec<Admin>,
+    probes: Vec<Probe>,
+}
+
+impl OperatorListeners {
+    fn bind(
+        config: &ResolvedConfig,
+        tls: Option<&Tls>,
+        token: &Arc<Token>,
+        inherited: &InheritedSockets,
+    ) -> anyhow::Result<Self> {
+        let admin = Admin::bind(config.admin, token.clone())?;
+        let further = |admin| Admin::bind_further(admin, tls, token, inherited);
+        let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
+        let probes = config.probes.iter().map(|address| Probe::bind(address, inherited));
+        let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
+        let listening = config.listeners.iter().chain(&config.admins).map(|one| &one.address);
+        warn_of_unused(listening.chain(&config.probes), inherited);
+        Ok(Self { admin, further_admins: admins.into_iter().flatten().collect(), probes })
+    }
+
+    /// Answers in tasks of their own, until the process exits.
+    fn run(self, state: &Arc<AdminState>, service: &Arc<Service>) {
+        for admin in std::iter::once(self.admin).chain(self.further_admins) {
+            tokio::spawn(admin.run(state.clone()));
+        }
+        for probe in self.probes {
+            tokio::spawn(probe.run(service.clone()));
+        }
     }
 }
 

@@ -16,22 +16,8 @@ use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
 /// # Errors
 /// If the origin's `Host` is not valid in HTTP; the configuration check rules that out.
 pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
-    for unsafe_rule in config.rules.unsafe_words() {
-        tracing::warn!(
-            site = config.id,
-            rule = unsafe_rule.rule,
-            ignored = unsafe_rule.words,
-            "a rule stores responses that the origin forbids to store for all clients"
-        );
-    }
+    warn_of_risks(config);
     let origin = &config.origin;
-    if origin.tls.as_ref().is_some_and(|tls| !tls.client.verifies()) {
-        tracing::warn!(
-            site = config.id,
-            origin = %origin.url,
-            "certificate of the origin is not verified (verify = false): anyone on the path can answer for it"
-        );
-    }
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
     Ok(SiteSettings {
         id: config.id.as_str().into(),
@@ -92,6 +78,26 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         tier_errors: config.tier_errors,
         rule_set: config.rules.set.clone(),
     })
+}
+
+/// Logs options that give up a protection.
+fn warn_of_risks(config: &ResolvedSite) {
+    for unsafe_rule in config.rules.unsafe_words() {
+        tracing::warn!(
+            site = config.id,
+            rule = unsafe_rule.rule,
+            ignored = unsafe_rule.words,
+            "a rule stores responses that the origin forbids to store for all clients"
+        );
+    }
+    let origin = &config.origin;
+    if origin.tls.as_ref().is_some_and(|tls| !tls.client.verifies()) {
+        tracing::warn!(
+            site = config.id,
+            origin = %origin.url,
+            "certificate of the origin is not verified (verify = false): anyone on the path can answer for it"
+        );
+    }
 }
 
 /// Settings of a shared tier that holds entries of `sites`.

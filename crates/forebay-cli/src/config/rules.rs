@@ -24,6 +24,7 @@ use forebay_rules::check::{Topic, warnings};
 use forebay_rules::validate::faults;
 use forebay_rules::{CompileError, Kind, NamePattern, Rule, RuleSet, Setting, SiteFacts};
 
+use super::file::{File, SiteFile};
 use super::problem::{Place, Problems};
 use super::reader;
 use super::typed::{Raw, Typed};
@@ -105,13 +106,15 @@ pub(super) fn facts(
 
 /// Reads and compiles the rules of a site: those of every site, its own, and its transformations.
 /// Every error is reported.
-pub(super) fn rules(
-    lists: [Option<&Typed>; 2],
-    transforms: Option<&Typed>,
+pub(super) fn of_site(
+    site: &SiteFile,
+    file: &File,
     facts: SiteFacts,
     folder: &Path,
     problems: &mut Problems,
 ) -> Option<ResolvedRules> {
+    let lists = [file.rules.as_ref(), site.rules.as_ref()];
+    let transforms = site.transforms.as_ref();
     let mut typed = Vec::new();
     let mut is_whole = true;
     for list in lists.into_iter().flatten() {

@@ -118,10 +118,8 @@ fn site(
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
     let redis = redis::of_site(typed.redis.as_ref(), file.redis.as_ref(), folder, provenance);
-    let lists = [file.rules.as_ref(), typed.rules.as_ref()];
     let facts = rules::facts(ignore_query.as_deref(), sort_query, ignore_scheme);
-    let transforms = typed.transforms.as_ref();
-    let rules = rules::rules(lists, transforms, facts, folder, provenance.problems);
+    let rules = rules::of_site(typed, file, facts, folder, provenance.problems);
     Some(ResolvedSite {
         id: id?,
         hosts: hosts?,

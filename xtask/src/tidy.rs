@@ -45,7 +45,7 @@ const EDGES: &[Edges] = &[
     ("forebay-semantics", &["forebay-core"], &[], PURE),
     ("forebay-rules", &["forebay-semantics"], &[], PURE),
     ("forebay-macros", &[], &[], PURE),
-    ("forebay-engine", &["forebay-core"], TESTKIT, HTTP),
+    ("forebay-engine", &["forebay-core"], &["forebay-testkit", "forebay-engine"], HTTP),
     ("forebay-disk", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
     ("forebay-redis", &["forebay-engine", "forebay-core"], TESTKIT, HTTP),
     ("forebay-tls", &[], &[], &[]),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use forebay_disk::Disk;
-use forebay_engine::{Clock, Engine, Limits, SystemClock, Tier};
+use forebay_engine::{Clock, Engine, Limits, SystemClock, TierSetup};
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
@@ -260,9 +260,8 @@ fn service(
         in_flight_max: memory.in_flight_max,
         ..Limits::of(memory.size)
     };
-    let disk = disk.map(|disk| disk as Arc<dyn Tier>);
-    let shared_tiers = shared.iter().map(|tier| Arc::new(tier.clone()) as Arc<dyn Tier>);
-    let lower = disk.into_iter().chain(shared_tiers).collect();
+    let disk = disk.map(|disk| TierSetup::new(disk));
+    let lower: Vec<_> = disk.into_iter().chain(shared.iter().map(SharedTier::setup)).collect();
     let observer = Arc::new(LoggingObserver::new(metrics.clone(), shared.to_vec()));
     let engine = match cluster::of(config, shared) {
         Some(cluster) => Engine::clustered(limits, clock.clone(), observer, lower, cluster),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{KeyBuf, Lifetime, Meta, TagSet};
-use forebay_engine::{SystemClock, Tier, TierError};
+use forebay_engine::{SystemClock, Tier, TierError, WriteMode};
 use futures_util::StreamExt;
 
 use crate::error::OpenError;
@@ -43,7 +43,7 @@ async fn put(disk: &Disk, name: &str, body: &Bytes) -> Result<(), TierError> {
     let mut meta = Meta::new(disk.shared.clock.now(), Lifetime::fresh(Duration::from_secs(60)));
     meta.set_tags(TagSet::new([name]));
     let head = Bytes::from(name.to_owned());
-    let mut writer = disk.begin(key(name).borrowed(), &meta, &head).await?;
+    let mut writer = disk.begin(key(name).borrowed(), &meta, &head, WriteMode::Loaded).await?;
     writer.write(body.clone()).await?;
     writer.commit().await
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_core::{KeyRef, Meta, Purge};
 use forebay_engine::bus::{Bookmark, Chain};
-use forebay_engine::{Stored, Tier, TierError, Writer};
+use forebay_engine::{Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -30,6 +30,7 @@ impl Tier for Disk {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        _mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
             let shared = &self.shared;

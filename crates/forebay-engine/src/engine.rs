@@ -18,7 +18,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::event::Observer;
 use crate::runtime::sync::atomic::{AtomicUsize, Ordering};
 use crate::tiers::lower::LowerTiers;
-use crate::tiers::tier::Tier;
+use crate::tiers::setup::TierSetup;
 
 /// One cache: its memory tier, its lower tiers, the loads in progress and the record of purges.
 /// Front ends share one engine, on all threads.
@@ -43,29 +43,29 @@ impl Engine {
     /// is its source of time, and `observer` receives its events.
     #[must_use]
     pub fn new(limits: Limits, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Self::with_tiers(limits, clock, observer, Vec::new())
+        Self::with_tiers::<TierSetup>(limits, clock, observer, Vec::new())
     }
 
     /// Creates an engine with these tiers below memory, in the order in which they are searched:
     /// the fastest first.
     #[must_use]
-    pub fn with_tiers(
+    pub fn with_tiers<T: Into<TierSetup>>(
         limits: Limits,
         clock: Arc<dyn Clock>,
         observer: Arc<dyn Observer>,
-        tiers: Vec<Arc<dyn Tier>>,
+        tiers: Vec<T>,
     ) -> Arc<Self> {
         Arc::new(Self::build(limits, clock, observer, tiers, None))
     }
 
-    pub(crate) fn build(
+    pub(crate) fn build<T: Into<TierSetup>>(
         limits: Limits,
         clock: Arc<dyn Clock>,
         observer: Arc<dyn Observer>,
-        tiers: Vec<Arc<dyn Tier>>,
+        tiers: Vec<T>,
         cluster: Option<Cluster>,
     ) -> Self {
-        let lower = LowerTiers::new(tiers, &clock, &observer);
+        let lower = LowerTiers::new(tiers.into_iter().map(Into::into), &clock, &observer);
         let when_blind = cluster.as_ref().map(|cluster| cluster.when_blind);
         let has_bookmark = lower.bookmark().is_some();
         let joined = cluster.map(|cluster| Joined::new(cluster, clock.now(), has_bookmark));

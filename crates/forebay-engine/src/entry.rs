@@ -212,7 +212,7 @@ impl Head {
     }
 
     /// Creates a head from a complete view, of about `size` bytes: the front end can encode the
-    /// bytes again ([`Load::written`](crate::Load::written)), so memory keeps only the view.
+    /// bytes again ([`HeadCodec`](crate::HeadCodec)), so memory keeps only the view.
     /// [`bytes`](Self::bytes) of such a head returns `None`.
     #[must_use]
     pub fn of_form(form: Arc<dyn Any + Send + Sync>, size: usize) -> Self {

@@ -32,7 +32,9 @@ use crate::entry::body::{Body, Content};
 use crate::entry::in_flight::Charged;
 use crate::entry::select::{Credentials, selection};
 use crate::entry::{Entry, Head};
-use crate::flight::load::{Audience, Load, LoadError, Loaded as Answer, Passed};
+use crate::flight::load::{
+    Audience, Load, LoadError, LoadOptions, LoadSource, Loaded as Answer, Passed,
+};
 use crate::flight::pass_markers::Marked;
 use crate::flight::recent_failures::RecentFailures;
 use crate::flight::source::Source;
@@ -89,6 +91,7 @@ pub(crate) struct Leading<L> {
     pub(crate) leader: LeaderGuard,
     pub(crate) rules: FillRules,
     pub(crate) load: L,
+    pub(crate) options: LoadOptions,
     /// Sends the result to the caller that leads, if one waits.
     pub(crate) reply: Option<oneshot::Sender<LeaderResult<L>>>,
 }
@@ -283,7 +286,7 @@ impl<L: Load> Permitted<L> {
         let Self { leading, permission, prior, stale, family } = self;
         let engine = leading.engine.clone();
         let prior = stale.as_ref().map(|stale| stale.entry.clone()).or(prior);
-        let has_arrived = leading.load.has_arrived();
+        let has_arrived = leading.options.source == LoadSource::Received;
         let admitted = if has_arrived {
             None
         } else {
@@ -409,7 +412,9 @@ impl<L: Load> Fill<L> {
 
     /// Fills memory, and the tiers above, with an entry of a lower tier.
     async fn fill_found(mut self, found: FoundEntry) {
-        self.leading.load.is_spared();
+        if let Some(part) = self.leading.load.batch() {
+            part.is_spared();
+        }
         let FoundEntry { meta, softened, head, body, position, by_instance } = found;
         self.found = Some(FoundIn { position, by_instance, softened });
         match body {

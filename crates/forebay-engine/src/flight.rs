@@ -10,6 +10,7 @@
 //!
 //! [`Load`]: load::Load
 
+pub(crate) mod batch;
 pub(crate) mod load;
 pub(crate) mod pass_markers;
 mod purging;

@@ -40,7 +40,11 @@ pub use engine::{Engine, Traffic};
 pub use entry::body::{Body, BodyReader, BrokenBody, Content, Parts, PieceStream};
 pub use entry::select::{Credentials, Select};
 pub use entry::{Entry, Head};
-pub use flight::load::{Audience, Load, LoadError, Loaded, Passed};
+pub use flight::batch::BatchPart;
+pub use flight::load::{
+    AnswerFor, Audience, Extent, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded,
+    Passed,
+};
 pub use flight::source::Source;
 pub use lookup::{Coalesce, Lookup, LookupResult, Miss, Outcome};
 pub use memory::{Limits, MemoryTier};
@@ -50,7 +54,10 @@ pub use purge_log::watch::Watch;
 pub use runtime::clock::{self, Clock, SystemClock, ThreadDice};
 pub use runtime::event::{Event, LeaseEvent, Observer};
 pub use tiers::bus::{self, Bus, Newer};
+#[cfg(feature = "testkit")]
+pub use tiers::conformance::{BrokenRule, check_tier};
 pub use tiers::error::TierError;
 pub use tiers::lease::{self, Leases};
-pub use tiers::tier::{Budget, LeasedWrite, Stored, Tier, TierErrors, Writer};
+pub use tiers::setup::{Namespaces, TierSetup};
+pub use tiers::tier::{Budget, LeasedWrite, Stored, Tier, TierErrors, WriteMode, Writer};
 pub use write::put::NewEntry;

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::fill::cluster_lease::LeaseUse;
 use crate::fill::lower_lookup::{Purpose, TierDemand};
 use crate::fill::{FillRules, LeaderResult, Leading};
-use crate::flight::load::{Load, LoadError};
+use crate::flight::load::{Load, LoadError, LoadSource};
 use crate::flight::pass_markers::Marked;
 use crate::flight::source::Source;
 use crate::flight::{Flight, FlightResult, JoinRequest, LeaderGuard, Role};
@@ -126,7 +126,7 @@ impl Engine {
                         Waited::Stale(outcome) => return Ok(outcome),
                         // A lookup that found nothing does not answer a caller that may load.
                         Waited::Ended(FlightResult::Failed(LoadError::NotCached))
-                            if !load.only_looks() => {}
+                            if load.options().source != LoadSource::LowerTiers => {}
                         Waited::Ended(result) => {
                             if let Some(answer) = self.share(lookup, &mut miss, result, arrival) {
                                 return answer;
@@ -270,8 +270,11 @@ impl Engine {
     ) -> Led<L> {
         let (reply, result) = oneshot::channel();
         let flight = leader.flight().clone();
-        load.departs();
-        let leading = Leading { engine: self.clone(), leader, rules, load, reply: Some(reply) };
+        if let Some(part) = load.batch() {
+            part.departs();
+        }
+        let (engine, options) = (self.clone(), load.options());
+        let leading = Leading { engine, leader, rules, load, options, reply: Some(reply) };
         spawn(leading.run(miss.prior.clone()));
         let result = match self.wait(lookup, miss, &flight, result).await {
             Waited::Ended(result) => result.unwrap_or_else(|_| LeaderResult::Failed(task_ended())),

@@ -10,8 +10,11 @@ pub(crate) mod tier;
 
 pub(crate) mod bookmark;
 pub(crate) mod catch_panic;
+#[cfg(feature = "testkit")]
+pub(crate) mod conformance;
 pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod lease_strategy;
 pub(crate) mod lease_token;
 pub(crate) mod lower;
+pub(crate) mod setup;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_engine::LoadError;
 use http::StatusCode;
 
+use crate::origin::{self, ClientFault};
 use crate::request_guard::{BODY_MAX, FIELDS_MAX, FramingError, HEAD_MAX, Rejection, TARGET_MAX};
 
 /// Value of `Retry-After` in a 503, in seconds.
@@ -100,7 +101,7 @@ impl Failure {
             Self::RateLimited(_) => "rate-limited",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
-            Self::Load(error) | Self::MustRevalidate(error) => crate::origin::code(error),
+            Self::Load(error) | Self::MustRevalidate(error) => origin::code(error),
             Self::Unreadable => "unreadable-entry",
         }
     }
@@ -214,6 +215,16 @@ impl Failure {
         match self {
             Self::Load(error) | Self::MustRevalidate(error) => Some(error.to_string()),
             _ => None,
+        }
+    }
+}
+
+impl From<ClientFault> for Failure {
+    fn from(fault: ClientFault) -> Self {
+        match fault {
+            ClientFault::BadBody(why) => Self::Refused(why),
+            ClientFault::TooSlow => Self::TooSlow,
+            ClientFault::Gone => Self::ClientGone,
         }
     }
 }

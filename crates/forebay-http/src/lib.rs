@@ -10,11 +10,11 @@
 //! | `load` | the engine's loads over HTTP; invalidation by unsafe requests | origin, site, stored, client |
 //! | `rules` | rules of a site, applied to a request and its responses | site, stored, client |
 //! | `site` | sites, their table, keys, tags, purges by prefix | settings, origin, metrics |
-//! | `origin` | connections to an origin, with all their timeouts | settings, failure, tunnel, request_guard |
+//! | `origin` | connections to an origin, with all their timeouts | settings, tunnel, request_guard |
 //! | `stored` | status and fields as stored; stored parts | |
 //! | [`tunnel`] | tunnels that carry another protocol than HTTP; upgrades | metrics |
 //! | [`metrics`] | Prometheus metrics | client, request_guard |
-//! | `failure` | failures of requests, with their status codes | request_guard |
+//! | `failure` | failures of requests, with their status codes | origin, request_guard |
 //! | `phase` | phase of the process | |
 //! | `settings`, `authority` | settings of a site; host and port | |
 //! | `client` | client and connection of a request | |

@@ -19,8 +19,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, WallTime, may_fall_back};
 use forebay_engine::{
-    Audience, Clock, Coalesce, Credentials, Engine, Entry, Head, Load, LoadError, Loaded, Lookup,
-    LookupResult, Outcome, Select, TierErrors, Watch,
+    AnswerFor, Audience, Clock, Coalesce, Credentials, Engine, Entry, Extent, Head, HeadCodec,
+    Load, LoadError, LoadOptions, Loaded, Lookup, LookupResult, Outcome, Select, Watch,
 };
 use forebay_semantics::partial::{ContentRange, Span, request_missing};
 use forebay_semantics::storable::Unstorable;
@@ -95,6 +95,13 @@ pub(crate) struct LoadDetails {
     pub(crate) judged_by_origin: OnceLock<()>,
     /// Whole response received instead of a part, for the request that started the load.
     pub(crate) whole: Mutex<Option<Outcome>>,
+}
+
+impl LoadDetails {
+    /// Returns the callers that the answer holds something for, once it has been received.
+    pub(crate) fn answer_for(&self) -> AnswerFor {
+        if self.own.get().is_some() { AnswerFor::Caller } else { AnswerFor::All }
+    }
 }
 
 /// Part in the 206 of an origin.
@@ -232,24 +239,22 @@ impl Load for HttpLoad {
         loaded
     }
 
-    fn has_own(&self) -> bool {
-        self.details().own.get().is_some()
+    fn options(&self) -> LoadOptions {
+        let settings = &self.0.request.site.settings;
+        let extent = if self.headers().contains_key(RANGE) { Extent::Part } else { Extent::Whole };
+        LoadOptions {
+            tier_errors: settings.tier_errors,
+            lease_wait_max: Some(settings.lease_wait_max),
+            extent,
+            answer_for: self.details().answer_for(),
+            ..LoadOptions::default()
+        }
     }
+}
 
-    fn wants_part(&self) -> bool {
-        self.headers().contains_key(RANGE)
-    }
-
-    fn tier_errors(&self) -> TierErrors {
-        self.0.request.site.settings.tier_errors
-    }
-
-    fn lease_wait_max(&self) -> Option<Duration> {
-        Some(self.0.request.site.settings.lease_wait_max)
-    }
-
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        Answer::decode(head).map(Answer::into_head)
+impl HeadCodec for HttpLoad {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        Answer::decode(bytes).map(Answer::into_head)
     }
 }
 

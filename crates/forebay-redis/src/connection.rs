@@ -12,3 +12,12 @@ pub(crate) mod server_clock;
 pub(crate) mod target;
 pub(crate) mod wakeups;
 pub(crate) mod watch;
+
+use std::time::Duration;
+
+/// Maximum duration of a connection attempt, including authentication.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum silence of a connection before it is closed. A frozen server answers everything when it
+/// resumes, so its connection is kept for a while.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);

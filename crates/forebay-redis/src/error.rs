@@ -70,6 +70,11 @@ impl Error {
     }
 }
 
+/// Returns the error for a reply of another type than the command has.
+pub(crate) fn unexpected() -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "Redis sent a reply of an unexpected type").into()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;

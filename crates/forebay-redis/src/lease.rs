@@ -22,13 +22,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::bus::purge_check::GenerationsReply;
 use crate::connection::endpoint::Endpoint;
-use crate::connection::link::{Link, RawValue, WritePermission, millis, unexpected};
+use crate::connection::link::{Link, RawValue, WritePermission, millis};
 use crate::connection::scripts::{self};
 use crate::connection::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
 use crate::counts::count;
 use crate::entry::envelope::{self, AgeSource, Undecodable};
 use crate::entry::names::{Names, entry_name, lease_field, variant_field};
-use crate::error::Error;
+use crate::error::{Error, unexpected};
 use crate::settings::sharing::LeaseTerms;
 use crate::state::held_lease::{HELD, HeldLease};
 use crate::state::progress::BusPosition;

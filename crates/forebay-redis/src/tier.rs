@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Timestamp};
-use forebay_engine::{Budget, Clock, LeasedWrite, Stored, Tier, TierError, Writer};
+use forebay_engine::{Budget, Clock, Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ring::rand::SystemRandom;
@@ -34,7 +34,6 @@ use crate::purges::pending_removals::Reason;
 use crate::settings::{self, EndpointSettings, Servers, Settings, SettingsError};
 use crate::state::bus_client::BusClient;
 use crate::state::sharing::{Sharing, channels};
-use crate::tier::entry_writer::WriteKind;
 
 impl Redis {
     /// Creates a tier and returns at once. Connecting continues in the background until a server
@@ -257,27 +256,13 @@ impl Tier for Redis {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by(key, meta, head, WriteKind::Loaded)
-    }
-
-    fn begin_put<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by(key, meta, head, WriteKind::Put)
-    }
-
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin_by(key, meta, head, WriteKind::Leased(lease))
+        async move {
+            let writer = self.0.begin(key, meta, head, mode).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        }
+        .boxed()
     }
 
     fn is_shared(&self) -> bool {
@@ -286,21 +271,5 @@ impl Tier for Redis {
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
         self.0.remove(key).boxed()
-    }
-}
-
-impl Redis {
-    fn begin_by<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        by: WriteKind<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        async move {
-            let writer = self.0.begin(key, meta, head, by).await?;
-            Ok(Box::new(writer) as Box<dyn Writer>)
-        }
-        .boxed()
     }
 }

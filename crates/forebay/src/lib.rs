@@ -355,6 +355,7 @@ mod options;
 mod stats;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod tier;
 mod tiers;
 
 pub use answer::{Answer, Prior};

@@ -43,8 +43,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use forebay_core::{Timestamp, WallTime};
-pub use forebay_engine::Clock;
 use forebay_engine::ThreadDice;
+pub use forebay_engine::{BrokenRule, Clock, check_tier};
 pub use tier::{Fault, FaultyTier};
 
 /// Start of the monotonic clock. Not zero, so that entries can be older than the test.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use forebay_core::{Key, KeyBuf, Lifetime, Meta, Purge, Reach, TagSet};
 use forebay_engine::bus::{Listener, Notice};
 use forebay_engine::lease::{Claim, Lease, Permit};
-use forebay_engine::{Bus, Clock, LeasedWrite, Leases, SystemClock, Tier};
+use forebay_engine::{Bus, Clock, LeasedWrite, Leases, SystemClock, Tier, WriteMode};
 use forebay_redis::{EndpointSettings, Redis, Settings, SharingSettings};
 use forebay_testkit::client::Timings;
 use forebay_testkit::faults::{Direction, FaultProxy};
@@ -76,7 +76,7 @@ impl Instance {
         let (head, primary) = (Bytes::from_static(b"head"), key.borrowed());
         let token = permit.token();
         let lease = LeasedWrite { primary, boarded: primary, token, is_last: true };
-        let mut writer = self.redis.begin_leased(primary, &meta, &head, lease).await?;
+        let mut writer = self.redis.begin(primary, &meta, &head, WriteMode::Leased(lease)).await?;
         writer.write(body.clone()).await?;
         Ok(writer.commit().await?)
     }

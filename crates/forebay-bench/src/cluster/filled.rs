@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay::codec::{Codec, MessagePack};
 use forebay::{Cache, Cluster, Tier, TierError};
 use forebay_core::{KeyRef, Meta};
-use forebay_engine::{Budget, LeasedWrite, Stored, SystemClock, Writer};
+use forebay_engine::{Budget, Stored, SystemClock, Writer, WriteMode};
 use forebay_redis::Redis;
 use futures_util::future::BoxFuture;
 
@@ -35,19 +35,6 @@ struct Filling {
 }
 
 impl Tier for Watched {
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        Box::pin(async move {
-            let writer = self.tier.begin_leased(key, meta, head, lease).await?;
-            Ok(Box::new(Filling { writer, noted: self.noted.clone() }) as Box<dyn Writer>)
-        })
-    }
-
     fn name(&self) -> &'static str {
         self.tier.name()
     }
@@ -65,17 +52,15 @@ impl Tier for Watched {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.tier.begin(key, meta, head)
-    }
-
-    fn begin_put<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.tier.begin_put(key, meta, head)
+        Box::pin(async move {
+            let writer = self.tier.begin(key, meta, head, mode).await?;
+            if !matches!(mode, WriteMode::Leased(_)) {
+                return Ok(writer);
+            }
+            Ok(Box::new(Filling { writer, noted: self.noted.clone() }) as Box<dyn Writer>)
+        })
     }
 
     fn is_shared(&self) -> bool {

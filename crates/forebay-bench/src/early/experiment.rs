@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Audience, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load, LoadError,
-    Loaded, Lookup, LookupResult, Outcome, Select, Source,
+    Audience, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, HeadCodec, Limits, Load,
+    LoadError, Loaded, Lookup, LookupResult, Outcome, Select, Source,
 };
 use forebay_testkit::traffic::{Arrival, LIFETIME, LOAD, PAGES, Traffic};
 use tokio::task::JoinSet;
@@ -264,6 +264,8 @@ impl Select for Loader {
         None
     }
 }
+
+impl HeadCodec for Loader {}
 
 impl Load for Loader {
     async fn load(

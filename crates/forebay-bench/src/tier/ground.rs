@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use forebay_core::{KeyRef, Lifetime, Meta};
-use forebay_engine::{Clock as _, SystemClock, Tier};
+use forebay_engine::{Clock as _, SystemClock, Tier, WriteMode};
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::launch::{Launch, Launched};
 use forebay_testkit::origin::{Answer, Origin};
@@ -159,7 +159,7 @@ impl Cache {
 /// Stores an entry that is fresh for ten minutes.
 pub(crate) async fn put(tier: &dyn Tier, key: KeyRef<'_>, body: Bytes) -> anyhow::Result<()> {
     let meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(600)));
-    let mut writer = tier.begin(key, &meta, &Bytes::new()).await?;
+    let mut writer = tier.begin(key, &meta, &Bytes::new(), WriteMode::Loaded).await?;
     writer.write(body).await?;
     Ok(writer.commit().await?)
 }

@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta};
 use forebay_engine::{
-    Audience, Clock as _, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load,
-    LoadError, Loaded, Lookup, LookupResult, Select, SystemClock, Tier,
+    Audience, Clock as _, Coalesce, Content, Credentials, Engine, Entry, Head, HeadCodec, Limits,
+    Load, LoadError, Loaded, Lookup, LookupResult, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Redis, Settings};
 use forebay_testkit::client::{Request, Timings, crowd};
@@ -176,6 +176,8 @@ impl Select for Counted {
         None
     }
 }
+
+impl HeadCodec for Counted {}
 
 impl Load for Counted {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {

@@ -40,7 +40,7 @@ struct SharedTiers(Vec<SharedTier>);
 impl Leases for SharedTiers {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<Lease, TierError>> {
         let site = claim.primary.namespace();
-        match self.0.iter().find(|tier| tier.is_for(site)) {
+        match self.0.iter().find(|tier| tier.namespaces.contains(site)) {
             Some(tier) => tier.redis.acquire(claim),
             None => async {
                 Err(TierError::failed("no lease requested: the site of the key has no shared tier"))
@@ -54,8 +54,10 @@ impl SharedTiers {
     /// Tiers to publish a purge to: those that hold what it purges, or all if none does.
     fn recipients<'a>(&'a self, what: &'a Purge) -> impl Iterator<Item = &'a SharedTier> {
         let is_about = move |tier: &&SharedTier| match what {
-            Purge::Key(key) => tier.is_for(key.borrowed().namespace()),
-            Purge::Site(site) | Purge::Prefix { site, .. } => tier.is_for(site.as_bytes()),
+            Purge::Key(key) => tier.namespaces.contains(key.borrowed().namespace()),
+            Purge::Site(site) | Purge::Prefix { site, .. } => {
+                tier.namespaces.contains(site.as_bytes())
+            }
             Purge::Tag(_) | Purge::All => true,
         };
         let is_shared = self.0.iter().any(|tier| is_about(&tier));

@@ -5,16 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
-use forebay_core::{Condition, Key, KeyRef, Meta, Purge};
-use forebay_engine::bus::{Bookmark, Chain};
-use forebay_engine::{
-    Budget, Clock, Engine, Event, LeasedWrite, Observer, Stored, Tier, TierError, Writer,
-};
+use forebay_core::Condition;
+use forebay_engine::{Clock, Engine, Event, Namespaces, Observer, TierSetup};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
 use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
@@ -29,13 +24,8 @@ pub(crate) struct SharedTier {
     /// Name in metrics and health: `redis`, or `redis-SITE`.
     pub(crate) name: &'static str,
     pub(crate) redis: Redis,
-    sites: Arc<Sites>,
-}
-
-/// Sites whose entries a tier holds, by id; an id is the namespace of the site's keys.
-enum Sites {
-    AllBut(Vec<String>),
-    Only(String),
+    /// Sites whose entries the tier holds: the id of a site is the namespace of its keys.
+    pub(crate) namespaces: Namespaces,
 }
 
 /// Logs notices of the Redis client.
@@ -65,16 +55,18 @@ pub(crate) fn connect(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Vec<SharedTier>> {
     let own = config.sites.iter().filter_map(|site| Some((&site.id, site.redis.as_ref()?)));
-    let others: Vec<String> = own.clone().map(|(id, _)| id.clone()).collect();
+    let others = own.clone().map(|(id, _)| id.as_bytes().into()).collect();
+    let namespaces = Namespaces::Except(others);
     let all = config.redis.iter().map(|redis| {
-        let sites = Sites::AllBut(others.clone());
-        connect_one(redis, config, NAME, "Redis".to_owned(), sites, clock).context("[redis]")
+        let namespaces = namespaces.clone();
+        connect_one(redis, config, NAME, "Redis".to_owned(), namespaces, clock).context("[redis]")
     });
     let own = own.map(|(id, redis)| {
         // Leaked once for each site at the start; the name lives as long as the process.
         let name = Box::leak(format!("{NAME}-{id}").into_boxed_str());
         let subject = format!("Redis of site \"{id}\"");
-        let connected = connect_one(redis, config, name, subject, Sites::Only(id.clone()), clock);
+        let namespaces = Namespaces::Only(id.as_bytes().into());
+        let connected = connect_one(redis, config, name, subject, namespaces, clock);
         connected.with_context(|| format!("[site.redis] of site \"{id}\""))
     });
     all.chain(own).collect::<anyhow::Result<_>>().context("shared tier cannot be created")
@@ -85,108 +77,19 @@ fn connect_one(
     config: &ResolvedConfig,
     name: &'static str,
     subject: String,
-    sites: Sites,
+    namespaces: Namespaces,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<SharedTier> {
     let settings = settings::of_redis(redis, &config.sites);
     let redis = Redis::connect(settings, clock.clone(), Arc::new(Log { subject }))?;
-    Ok(SharedTier { name, redis, sites: Arc::new(sites) })
+    Ok(SharedTier { name, redis, namespaces })
 }
 
 impl SharedTier {
-    /// Returns whether the tier holds entries of a site.
-    pub(crate) fn is_for(&self, site: &[u8]) -> bool {
-        let is = |id: &String| site == id.as_bytes();
-        match &*self.sites {
-            Sites::AllBut(others) => !others.iter().any(is),
-            Sites::Only(site) => is(site),
-        }
-    }
-}
-
-#[warn(clippy::missing_trait_methods)]
-impl Tier for SharedTier {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn budget(&self) -> Budget {
-        self.redis.budget()
-    }
-
-    fn takes(&self, primary: KeyRef<'_>) -> bool {
-        self.is_for(primary.namespace())
-    }
-
-    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        self.redis.open(key)
-    }
-
-    fn open_many<'a>(
-        &'a self,
-        keys: &'a [Key],
-    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
-        self.redis.open_many(keys)
-    }
-
-    fn begin<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.redis.begin(key, meta, head)
-    }
-
-    fn begin_put<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.redis.begin_put(key, meta, head)
-    }
-
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.redis.begin_leased(key, meta, head, lease)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.redis.is_shared()
-    }
-
-    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        self.redis.purge(what)
-    }
-
-    fn bookmark(&self) -> Option<Bookmark> {
-        self.redis.bookmark()
-    }
-
-    fn keep_bookmark<'a>(
-        &'a self,
-        bookmark: &'a Bookmark,
-        chain: Chain,
-    ) -> BoxFuture<'a, Result<(), TierError>> {
-        self.redis.keep_bookmark(bookmark, chain)
-    }
-
-    fn carries_out_purges(&self) -> bool {
-        self.redis.carries_out_purges()
-    }
-
-    fn has_drafts(&self) -> bool {
-        self.redis.has_drafts()
-    }
-
-    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
-        self.redis.remove(key)
+    /// Returns the tier with the settings of an engine.
+    pub(crate) fn setup(&self) -> TierSetup {
+        let tier = TierSetup::new(Arc::new(self.redis.clone()));
+        TierSetup { name: self.name, namespaces: self.namespaces.clone(), ..tier }
     }
 }
 

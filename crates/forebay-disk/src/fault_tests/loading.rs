@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Purge, TagSet};
-use forebay_engine::{Clock, SystemClock, Tier};
+use forebay_engine::{Clock, SystemClock, Tier, WriteMode};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{body, get, key, open};
@@ -58,7 +58,8 @@ async fn put_tagged(disk: &Disk, tag: &str) {
     let mut meta = Meta::new(SystemClock.now(), Lifetime::fresh(Duration::from_secs(60)));
     meta.set_tags(TagSet::new([tag]));
     let head = Bytes::from_static(b"a");
-    let mut writer = disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+    let mut writer =
+        disk.begin(key("a").borrowed(), &meta, &head, WriteMode::Loaded).await.unwrap();
     writer.write(body(tag, 300)).await.unwrap();
     writer.commit().await.unwrap();
 }

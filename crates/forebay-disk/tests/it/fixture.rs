@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{KeyBuf, Lifetime, Meta, TagSet, Timestamp, WallTime};
 use forebay_disk::{Disk, Limits};
-use forebay_engine::{Clock, Tier, TierError, Writer};
+use forebay_engine::{Clock, Tier, TierError, WriteMode, Writer};
 use futures_util::StreamExt;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -84,7 +84,7 @@ impl Fixture {
         body: &Bytes,
     ) -> Result<Box<dyn Writer>, TierError> {
         let (key, head) = (key(name), Bytes::from(format!("head of {name}")));
-        let mut writer = self.disk.begin(key.borrowed(), &meta, &head).await?;
+        let mut writer = self.disk.begin(key.borrowed(), &meta, &head, WriteMode::Loaded).await?;
         for start in (0..body.len()).step_by(100_000) {
             writer.write(body.slice(start..body.len().min(start + 100_000))).await?;
         }

@@ -5,6 +5,7 @@
 mod bookmark;
 mod burst;
 mod churn;
+mod conformance;
 mod fixture;
 mod kill;
 mod prefixes;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::Purge;
 use forebay_disk::{Condition, Disk, Limits, OpenError};
-use forebay_engine::{SystemClock, Tier, TierError};
+use forebay_engine::{SystemClock, Tier, TierError, WriteMode};
 use futures_util::FutureExt;
 
 use crate::fixture::{Clocks, Fixture, MIB, bytes, collect, directory_size, key};
@@ -153,10 +153,12 @@ async fn dropped_write_leaves_no_file() {
     let fixture = Fixture::open(folder.path(), SIZE);
     let (meta, head) = (fixture.meta(), Bytes::from("head of a"));
     for len in [100, 3_000_000] {
-        let mut writer = fixture.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        let mut writer =
+            fixture.disk.begin(key("a").borrowed(), &meta, &head, WriteMode::Loaded).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
         drop(writer);
-        let mut writer = fixture.disk.begin(key("a").borrowed(), &meta, &head).await.unwrap();
+        let mut writer =
+            fixture.disk.begin(key("a").borrowed(), &meta, &head, WriteMode::Loaded).await.unwrap();
         writer.write(bytes(1, len)).await.unwrap();
         // Polled once, so that the entry may or may not be written when the future is dropped.
         let _ = writer.commit().now_or_never();

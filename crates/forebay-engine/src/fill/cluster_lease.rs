@@ -29,7 +29,7 @@ use super::lower_lookup::{FoundEntry, Purpose, SearchState, TierSearch};
 use super::{Fill, Leading, Missed, Permitted, UNFRESH_REMEMBER};
 use crate::entry::suits;
 use crate::flight::FlightResult;
-use crate::flight::load::{Audience, Load};
+use crate::flight::load::{Audience, Load, LoadSource};
 use crate::flight::pass_markers::Marked;
 use crate::runtime::event::LeaseEvent;
 use crate::runtime::sync::timeout;
@@ -151,10 +151,13 @@ impl<L: Load> Missed<L> {
         let (Some(joined), Some(tier_index)) = (&engine.joined, shared) else {
             return Step::Load(WritePermission::All);
         };
-        if self.leading.rules.lease_use == LeaseUse::Never || self.leading.load.only_looks() {
+        let options = self.leading.options;
+        if self.leading.rules.lease_use == LeaseUse::Never
+            || options.source == LoadSource::LowerTiers
+        {
             return Step::Load(WritePermission::Instance);
         }
-        let mut left = self.leading.load.lease_wait_max().unwrap_or(joined.wait_max);
+        let mut left = options.lease_wait_max.unwrap_or(joined.wait_max);
         for _ in 0..REQUESTS_MAX {
             if self.leading.leader.is_purged() {
                 return self.after_purge();
@@ -225,7 +228,9 @@ impl<L: Load> Missed<L> {
         woken: BoxFuture<'static, Woken>,
     ) -> Option<Woken> {
         self.leading.observe_lease(LeaseEvent::Elsewhere);
-        self.leading.load.delayed();
+        if let Some(part) = self.leading.load.batch() {
+            part.delayed();
+        }
         let clock = &self.leading.engine.clock;
         let began = clock.exact();
         let flight = self.leading.flight();

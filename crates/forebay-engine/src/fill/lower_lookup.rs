@@ -25,7 +25,8 @@ use crate::entry::body::gather::{Gathered, exact, gather_begun};
 use crate::entry::body::{Body, Parts, PieceStream, bounded};
 use crate::entry::select::selected;
 use crate::entry::{Entry, Head};
-use crate::flight::load::{Load, LoadError};
+use crate::flight::batch::BatchPart;
+use crate::flight::load::{Extent, Load, LoadError, LoadSource};
 use crate::runtime::event::Event;
 use crate::tiers::error::TierError;
 use crate::tiers::lease::{Claim, Lease, Leases};
@@ -159,7 +160,7 @@ pub(super) async fn search<L: Load>(
     demand: &TierDemand,
     prior: Option<&Entry>,
 ) -> (SearchState, Search) {
-    let Leading { engine, leader, rules, load, .. } = leading;
+    let Leading { engine, leader, rules, load, options, .. } = leading;
     if let Some(joined) = &engine.joined {
         // Other instances may have purged entries of this one before its process started.
         joined.first_report(engine.clock.now()).await;
@@ -169,7 +170,9 @@ pub(super) async fn search<L: Load>(
     }
     let deadline = Deadline::within(engine.lower.walk_budget(leading.primary()));
     let mut search = TierSearch::new(leading, demand, leading.flight().position, deadline);
-    if rules.lease_use != LeaseUse::Never && !load.only_looks() && !load.reads_together() {
+    let reads_together = load.batch().is_some_and(BatchPart::reads_together);
+    let may_load = options.source != LoadSource::LowerTiers;
+    if rules.lease_use != LeaseUse::Never && may_load && !reads_together {
         search.leases = engine.joined.as_ref().map(|joined| &*joined.leases);
     }
     let found = search.run(prior).await;
@@ -253,7 +256,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
         }
         // No caller waits for a refresh.
         let is_strict = self.demand.purpose == Purpose::Answer
-            && self.leading.load.tier_errors() == TierErrors::Strict;
+            && self.leading.options.tier_errors == TierErrors::Strict;
         let failure = self.failure.take().filter(|_| is_strict);
         match (found, failure) {
             (Search::Nothing | Search::Stale(_), Some(failure)) => Search::Failed(failure),
@@ -268,7 +271,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
             if self.deadline.is_over() {
                 break;
             }
-            if !self.lower(tier_index).tier.takes(self.primary()) {
+            if !self.lower(tier_index).takes(self.primary()) {
                 continue;
             }
             let Some(candidate) = self.lookup_in(tier_index).await else { continue };
@@ -362,7 +365,10 @@ impl<'a, L: Load> TierSearch<'a, L> {
         if let Some(record) = self.open_or_lease(lower, key).await {
             return record;
         }
-        let open = || self.leading.load.open(&lower.tier, tier_index, key);
+        let open = || match self.leading.load.batch() {
+            Some(part) => part.open(lower.tier(), tier_index, key),
+            None => lower.tier().open(key),
+        };
         let opened = lower.look(&mut self.deadline, open).await;
         if let Err(failure) = &opened {
             self.skip_lease(lower, failure);
@@ -448,7 +454,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
             PurgeState::Unverified | PurgeState::Removed => return None,
         }
         let softened = state == PurgeState::SoftPurged;
-        let head = self.leading.load.revive(head)?;
+        let head = self.leading.load.decode_head(head)?;
         Some(Candidate { meta, softened, head, body, parts, position })
     }
 
@@ -510,7 +516,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
 
     /// Returns `true` if the caller wants a part of the body. A refresh is for all callers.
     fn wants_part(&self) -> bool {
-        self.demand.purpose == Purpose::Answer && self.leading.load.wants_part()
+        self.demand.purpose == Purpose::Answer && self.leading.options.extent == Extent::Part
     }
 
     /// Reads a stale entry completely, for a conditional request and as a fallback.

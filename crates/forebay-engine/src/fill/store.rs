@@ -9,7 +9,7 @@ use super::{Fill, Leading, UNFRESH_REMEMBER};
 use crate::entry::select::selection;
 use crate::entry::{Entry, suits};
 use crate::fill::cluster_lease::WritePermission;
-use crate::flight::load::Load;
+use crate::flight::load::{AnswerFor, Load};
 use crate::flight::pass_markers::Marked;
 use crate::flight::source::Source;
 use crate::runtime::event::LeaseEvent;
@@ -57,7 +57,7 @@ impl<L: Load> Fill<L> {
     /// Returns the entry as memory keeps it: with a shorter lifetime if memory has to ask the lower
     /// tiers again before it ends.
     fn for_memory(&self, entry: &Arc<Entry>) -> Arc<Entry> {
-        let Some(ttl) = self.leading.load.memory_ttl() else { return entry.clone() };
+        let Some(ttl) = self.leading.options.memory_ttl else { return entry.clone() };
         let end = entry.meta.age(self.leading.engine.clock.now()).saturating_add(ttl);
         let lifetime = entry.meta.lifetime();
         if lifetime.fresh <= end {
@@ -71,7 +71,7 @@ impl<L: Load> Fill<L> {
     /// Returns `true` if the entry of a lower tier is older than the stored one. The age of one
     /// entry differs by a few milliseconds each time it is read.
     fn is_older(&self, meta: &Meta, stored: &Meta) -> bool {
-        let asked_again = self.leading.load.memory_ttl().is_some()
+        let asked_again = self.leading.options.memory_ttl.is_some()
             && !stored.is_fresh(self.leading.engine.clock.now())
             && stored.born.since(meta.born) < YOUNGER_MIN;
         stored.born > meta.born && !asked_again
@@ -117,7 +117,8 @@ impl<L: Load> Fill<L> {
     /// older than the one of this flight: the origin may have read it before.
     pub(super) fn outrun_by(&self, meta: &Meta) -> Option<Arc<Entry>> {
         let (engine, load) = (&self.leading.engine, &self.leading.load);
-        if self.found.is_some() || !self.leading.rules.yields || load.has_own() {
+        let is_for_all = load.options().answer_for == AnswerFor::All;
+        if self.found.is_some() || !self.leading.rules.yields || !is_for_all {
             return None;
         }
         let (flight, primary) = (self.leading.flight(), self.leading.primary());

@@ -22,7 +22,7 @@ use crate::runtime::event::{Event, LeaseEvent};
 use crate::tiers::error::TierError;
 use crate::tiers::lease::Release;
 use crate::tiers::lower::{Deadline, LowerTier};
-use crate::tiers::tier::{LeasedWrite, Writer};
+use crate::tiers::tier::{LeasedWrite, WriteMode, Writer};
 
 /// Maximum difference between the creation times of two entries that count as one: an entry read
 /// from a tier seems older by the delay of the read.
@@ -79,7 +79,7 @@ impl<L: Load> Fill<L> {
         let above = self.found.as_ref().map_or(all, |found| &all[..found.position.tier_index]);
         let primary = self.leading.primary();
         let may = |lower: &&LowerTier| {
-            lower.tier.takes(primary) && self.permission.includes(lower.is_shared())
+            lower.takes(primary) && self.permission.includes(lower.is_shared())
         };
         above.iter().filter(may).collect()
     }
@@ -91,7 +91,7 @@ impl<L: Load> Fill<L> {
     /// Creates the readers of all tiers that are to store a streaming body. The uppermost tier that
     /// can returns the written part to slow readers.
     pub(super) fn tier_readers(&self, entry: &Entry, flow: &Arc<Flow>) -> Vec<TierReader> {
-        let drafting = self.targets().iter().position(|lower| lower.tier.has_drafts());
+        let drafting = self.targets().iter().position(|lower| lower.tier().has_drafts());
         let reader = |index| TierReader {
             reader: entry.body.reader(),
             draft: (drafting == Some(index)).then(|| DraftWriter::begin(flow)),
@@ -150,7 +150,7 @@ impl<L: Load> Fill<L> {
         if let Some(bytes) = entry.head.bytes() {
             return Some(bytes);
         }
-        let encoding = AssertUnwindSafe(|| self.leading.load.written(&entry.head));
+        let encoding = AssertUnwindSafe(|| self.leading.load.encode_head(&entry.head));
         catch_unwind(encoding).ok().flatten()
     }
 
@@ -235,23 +235,22 @@ impl<L: Load> Fill<L> {
         Row { key, meta, head, is_last }: Row<'_>,
         record: &Record,
     ) -> Option<Box<dyn Writer>> {
-        match &self.permission {
+        let mode = match &self.permission {
             WritePermission::Leased(permit) if lower.is_shared() => {
                 let (primary, boarded) = (self.leading.primary(), record.lease_key.borrowed());
-                let lease = LeasedWrite { primary, boarded, token: permit.token(), is_last };
-                run(lower, "begin", || lower.tier.begin_leased(key, meta, head, lease)).await
+                let token = permit.token();
+                WriteMode::Leased(LeasedWrite { primary, boarded, token, is_last })
             }
-            WritePermission::Put => {
-                run(lower, "begin", || lower.tier.begin_put(key, meta, head)).await
-            }
-            _ => run(lower, "begin", || lower.tier.begin(key, meta, head)).await,
-        }
+            WritePermission::Put => WriteMode::Put,
+            _ => WriteMode::Loaded,
+        };
+        run(lower, "begin", || lower.begin(key, meta, head, mode)).await
     }
 
     /// Returns `true` if the tier has an entry that is not older, or cannot be distinguished.
     async fn is_outrun_in(&self, lower: &LowerTier, row: Row<'_>) -> bool {
         let mut deadline = Deadline::within(lower.budget().read);
-        let stored = lower.run("open", &mut deadline, || lower.tier.open(row.key)).await;
+        let stored = lower.run("open", &mut deadline, || lower.tier().open(row.key)).await;
         stored.is_none_or(|stored| {
             stored.is_some_and(|stored| stored.meta.born.plus(SAME_ENTRY) >= row.meta.born)
         })

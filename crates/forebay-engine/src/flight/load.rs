@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Demand, KeyRef, Lifetime, Meta, OriginFailure};
-use futures_util::future::BoxFuture;
+use forebay_core::{Demand, Lifetime, Meta, OriginFailure};
 
 use crate::entry::body::Content;
 use crate::entry::select::Select;
 use crate::entry::{Entry, Head};
+use crate::flight::batch::BatchPart;
 use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
-use crate::tiers::tier::{Stored, Tier, TierErrors};
+use crate::tiers::tier::TierErrors;
 
 /// Request to an origin, as a front end implements it: the engine calls [`load`](Self::load) for a
 /// miss.
@@ -22,7 +22,7 @@ use crate::tiers::tier::{Stored, Tier, TierErrors};
 /// A load runs in a task of its own that belongs to no caller, so it owns or shares its data. Time
 /// limits, retries and circuit breakers belong to the implementation: the engine waits for it
 /// without a limit.
-pub trait Load: Select + Clone + 'static {
+pub trait Load: Select + HeadCodec + Clone + 'static {
     /// Asks the origin. `prior` is the stored entry that could not answer the request, if there is
     /// one: after a conditional request, the load may return [`Loaded::Unchanged`]. `company` says
     /// whether other callers wait for the answer.
@@ -32,95 +32,87 @@ pub trait Load: Select + Clone + 'static {
         company: Audience,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
 
-    /// Called by the caller that starts a load, before the task of the load begins. A front end
-    /// that loads many keys at once counts these calls, to know for how many loads to wait.
-    /// [`load`](Self::load) is not called if a lower tier has the answer.
-    fn departs(&self) {}
-
-    /// Returns `true` if the load asks no origin, so that only memory and lower tiers can answer:
-    /// then the engine requests no lease for it. Default: `false`.
-    fn only_looks(&self) -> bool {
-        false
+    /// Returns the options of this load.
+    fn options(&self) -> LoadOptions {
+        LoadOptions::default()
     }
 
-    /// Returns `true` if the answer is already here, so that the load sends no request. Such a load
-    /// does not wait in the queue for memory of bodies in flight: a load that holds that memory may
-    /// be waiting for it. Default: `false`.
-    fn has_arrived(&self) -> bool {
-        false
-    }
-
-    /// Called when this load waits for another instance, so that it may start late or not at all. A
-    /// front end that loads many keys in one call then starts the other keys without this one;
-    /// otherwise two instances could wait for each other.
-    fn delayed(&self) {}
-
-    /// Returns `true` if the answer of this load contains something for its own caller. Then that
-    /// caller gets this answer even if a later load of the key replaced it. Default: `false`.
-    fn has_own(&self) -> bool {
-        false
-    }
-
-    /// Called when a lower tier has the answer, so that [`load`](Self::load) will not be called.
-    /// The entry may still be being written to the tiers above that one.
-    fn is_spared(&self) {}
-
-    /// Reads the record of a key from a lower tier. `tier_index` counts the tiers below memory from
-    /// 0. A load that is part of a batch combines its reads of one tier here ([`Tier::open_many`]).
-    /// Default: [`Tier::open`].
-    fn open<'a>(
-        &'a self,
-        tier: &'a Arc<dyn Tier>,
-        _tier_index: usize,
-        key: KeyRef<'a>,
-    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        tier.open(key)
-    }
-
-    /// Returns `true` if [`open`](Self::open) waits for the reads of other loads. Then the engine
-    /// requests the lease after the read, not in one exchange with it. Default: `false`.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// Returns the maximum time for which memory serves an entry before the engine asks the lower
-    /// tiers for a newer one. `None`, the default: as long as the entry is fresh.
-    fn memory_ttl(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns how a failed read of a lower tier affects the request. The result must be equal for
-    /// all callers that may share a load. Default: graceful, where a failure counts as a miss.
-    fn tier_errors(&self) -> TierErrors {
-        TierErrors::default()
-    }
-
-    /// Returns the maximum time to wait for another instance that loads the key. `None`, the
-    /// default: [`Cluster::wait_max`](crate::Cluster::wait_max).
-    fn lease_wait_max(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns `true` if the caller needs only a part of the body: then a large body in a lower
-    /// tier is read there, and not copied into memory. Default: `false`.
-    fn wants_part(&self) -> bool {
-        false
-    }
-
-    /// Builds the head of an entry that was read from a lower tier, from its stored bytes; a front
-    /// end that keeps views adds one here. `None` if the bytes are invalid: then the record counts
-    /// as a miss.
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        Some(Head::new(head))
-    }
-
-    /// Encodes a head that memory keeps only as a [complete view](Head::of_form), so that a lower
-    /// tier can store the entry. `None` if that fails: then the tier does not store the entry, and
-    /// the observer gets [`TierSkipped`](crate::Event::TierSkipped).
-    fn written(&self, _head: &Head) -> Option<Bytes> {
+    /// Returns this load as a part of its batch, if a front end loads many keys at once.
+    fn batch(&self) -> Option<&dyn BatchPart> {
         None
     }
 }
+
+/// Options of a load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// Source of the answer.
+    pub source: LoadSource,
+    /// Maximum time for which memory uses an entry before it asks the lower tiers for a newer one.
+    /// They may keep the entry for longer.
+    pub memory_ttl: Option<Duration>,
+    /// Treatment of failed reads of lower tiers. It must be equal for all callers that may share a
+    /// load.
+    pub tier_errors: TierErrors,
+    /// Maximum wait for another instance. `None`: the limit of the engine.
+    pub lease_wait_max: Option<Duration>,
+    /// Requested extent of the body.
+    pub extent: Extent,
+    /// Callers that the answer has a part for. The engine reads it after the load.
+    pub answer_for: AnswerFor,
+}
+
+/// Source of the answer of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadSource {
+    /// The origin is asked.
+    #[default]
+    Origin,
+    /// Only the lower tiers are searched. Such a load needs no lease.
+    LowerTiers,
+    /// The response has already arrived, so no request is sent. Such a load does not wait for memory
+    /// among the loads: another load, which has been admitted, may wait for it.
+    Received,
+}
+
+/// Extent of a body that a caller requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// The whole body.
+    #[default]
+    Whole,
+    /// A part: a large body in a lower tier is read there, and not stored in memory.
+    Part,
+}
+
+/// Callers for whom an answer holds something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerFor {
+    /// The answer is the same for all callers.
+    #[default]
+    All,
+    /// The answer holds something for its caller alone. Then the caller gets this answer, and not
+    /// that of a load that departed later.
+    Caller,
+}
+
+/// Encoding of heads. The default implementation stores heads as they are.
+pub trait HeadCodec {
+    /// Builds the head of an entry of a lower tier; a front end that keeps a decoded form adds it
+    /// here. `None` if the bytes are invalid, which counts as a miss.
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        Some(Head::new(bytes))
+    }
+
+    /// Encodes a head whose [form is complete](Head::of_form), when its entry moves from memory to
+    /// a lower tier. `None` if that fails: then the tier does not store the entry, and the observer
+    /// gets [`TierSkipped`](crate::Event::TierSkipped).
+    fn encode_head(&self, _head: &Head) -> Option<Bytes> {
+        None
+    }
+}
+
+impl HeadCodec for () {}
 
 /// Load of entries that are only stored, never loaded.
 impl Load for () {

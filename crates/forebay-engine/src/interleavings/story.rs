@@ -14,7 +14,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::*;
 use crate::entry::select::{Credentials, Select};
-use crate::flight::load::{Audience, Load, LoadError, Loaded};
+use crate::flight::load::{Audience, HeadCodec, Load, LoadError, Loaded};
 use crate::lookup::{Coalesce, Lookup, LookupResult, Outcome};
 use crate::runtime::sync::finish_tasks;
 use crate::{Clock, Content, Engine, Limits};
@@ -77,6 +77,8 @@ impl Select for Origin {
         (name == LANGUAGE).then_some(Cow::Borrowed(self.language.as_bytes()))
     }
 }
+
+impl HeadCodec for Origin {}
 
 impl Load for Origin {
     fn load(

@@ -54,11 +54,14 @@ impl Engine {
             Some(current) => return leader.announce(lookup.shared(&current)),
             None => return,
         }
-        load.departs();
         // A refresh is for all callers, whatever this one demands.
         let tiers = TierDemand { demand: Demand::default(), purpose: Purpose::Refresh };
         let rules = FillRules { tiers: Some(tiers), ..miss.rules(lookup) };
-        let leading = Leading { engine: self.clone(), leader, rules, load, reply: None };
+        if let Some(part) = load.batch() {
+            part.departs();
+        }
+        let (engine, options) = (self.clone(), load.options());
+        let leading = Leading { engine, leader, rules, load, options, reply: None };
         spawn(async move {
             leading.run(miss.prior).await;
             drop(refreshing);

@@ -13,7 +13,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::spawn;
 use crate::tiers::bus::{Bookmark, Listener, Notice};
-use crate::tiers::tier::Tier;
+use crate::tiers::setup::TierSetup;
 
 /// Shortest interval between two recorded bookmarks. Purges of that interval are applied once more
 /// after a restart.
@@ -38,11 +38,11 @@ impl Engine {
     /// Creates an engine that shares one of its `tiers` with other instances, and exchanges leases
     /// and purges with them.
     #[must_use]
-    pub fn clustered(
+    pub fn clustered<T: Into<TierSetup>>(
         limits: Limits,
         clock: Arc<dyn Clock>,
         observer: Arc<dyn Observer>,
-        tiers: Vec<Arc<dyn Tier>>,
+        tiers: Vec<T>,
         cluster: Cluster,
     ) -> Arc<Self> {
         let bus = cluster.bus.clone();

@@ -92,7 +92,7 @@ impl Engine {
         let mut newest = None;
         for lower in self.lower.taking(key).filter(|lower| !lower.is_shared()) {
             let mut deadline = Deadline::within(lower.budget().read);
-            let stored = lower.run(OPEN, &mut deadline, || lower.tier.open(key)).await;
+            let stored = lower.run(OPEN, &mut deadline, || lower.tier().open(key)).await;
             newest = newest.max(stored.flatten().and_then(|stored| stored.meta.version()));
         }
         newest

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::catch_panic::caught;
 use super::lease_strategy::{LEASE, OPEN};
+use super::setup::TierSetup;
 use super::tier::{Budget, Tier};
 use crate::runtime::clock::{Clock, ThreadDice};
 use crate::runtime::event::{Event, Observer};
@@ -49,6 +50,7 @@ impl Access {
 /// Circuit breakers of one tier.
 pub(crate) struct Guard {
     tier: Arc<dyn Tier>,
+    name: &'static str,
     reads: Mutex<Breaker>,
     writes: Mutex<Breaker>,
     clock: Arc<dyn Clock>,
@@ -57,13 +59,21 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(
-        tier: Arc<dyn Tier>,
+        setup: &TierSetup,
         clock: &Arc<dyn Clock>,
         observer: &Arc<dyn Observer>,
     ) -> Arc<Self> {
         let breaker = || Mutex::new(Breaker::new(RULES, clock.now()));
         let (reads, writes) = (breaker(), breaker());
-        Arc::new(Self { tier, reads, writes, clock: clock.clone(), observer: observer.clone() })
+        let (tier, name) = (setup.tier.clone(), setup.name);
+        Arc::new(Self {
+            tier,
+            name,
+            reads,
+            writes,
+            clock: clock.clone(),
+            observer: observer.clone(),
+        })
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -110,7 +120,7 @@ impl Guard {
         let opened = was_closed && breaker.condition() == Condition::Open;
         drop(breaker);
         if opened && access == Access::Read {
-            self.observer.observe(Event::TierBypassed(self.tier.name()));
+            self.observer.observe(Event::TierBypassed(self.name));
             spawn(try_until_it_works(Arc::downgrade(self)));
         }
     }
@@ -143,7 +153,7 @@ async fn try_until_it_works(guard: Weak<Guard>) {
         if is_well {
             breaker.worked(now);
             drop(breaker);
-            guard.observer.observe(Event::TierRestored(guard.tier.name()));
+            guard.observer.observe(Event::TierRestored(guard.name));
             return;
         }
         breaker.failed(now, ThreadDice.unit());

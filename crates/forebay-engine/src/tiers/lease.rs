@@ -59,7 +59,7 @@ pub enum Lease {
 /// Lease as the instance sees it that holds it. The implementation renews it up to a hard limit.
 /// Dropping a permit without a release counts as [`Release::Abandoned`].
 pub trait Permit: Send + Sync {
-    /// Returns the token of the lease, for [`Tier::begin_leased`](crate::Tier::begin_leased).
+    /// Returns the token of the lease, for [`Tier::begin`](crate::Tier::begin).
     fn token(&self) -> LeaseToken;
 
     /// Returns `true` while the lease is presumably valid. The answer of a load under a withdrawn

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_core::{Condition, KeyRef, Purge};
+use bytes::Bytes;
+use forebay_core::{Condition, KeyRef, Meta, Purge};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
@@ -22,7 +23,8 @@ use super::catch_panic::caught;
 use super::error::TierError;
 use super::guard::{Access, Guard};
 use super::lease_strategy::{LEASE, Looked, OPEN, Outlook};
-use super::tier::{Budget, Tier};
+use super::setup::TierSetup;
+use super::tier::{Budget, Tier, WriteMode, Writer};
 use crate::runtime::clock::Clock;
 use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::Mutex;
@@ -46,7 +48,7 @@ pub(crate) struct LowerTiers {
 
 /// Tier below memory, with its guard.
 pub(crate) struct LowerTier {
-    pub(crate) tier: Arc<dyn Tier>,
+    setup: TierSetup,
     guard: Arc<Guard>,
     outlook: Outlook,
     debts: Mutex<Debts>,
@@ -55,13 +57,13 @@ pub(crate) struct LowerTier {
 
 impl LowerTiers {
     pub(crate) fn new(
-        tiers: Vec<Arc<dyn Tier>>,
+        tiers: impl IntoIterator<Item = TierSetup>,
         clock: &Arc<dyn Clock>,
         observer: &Arc<dyn Observer>,
     ) -> Self {
-        let lower = |tier: Arc<dyn Tier>| LowerTier {
-            guard: Guard::new(tier.clone(), clock, observer),
-            tier,
+        let lower = |setup: TierSetup| LowerTier {
+            guard: Guard::new(&setup, clock, observer),
+            setup,
             outlook: Outlook::default(),
             debts: Mutex::default(),
             observer: observer.clone(),
@@ -80,7 +82,7 @@ impl LowerTiers {
 
     /// Returns the tiers that store entries of a key.
     pub(crate) fn taking(&self, primary: KeyRef<'_>) -> impl Iterator<Item = &LowerTier> {
-        self.tiers.iter().filter(move |lower| lower.tier.takes(primary))
+        self.tiers.iter().filter(move |lower| lower.takes(primary))
     }
 
     /// Returns the time limit of one search: the longest read limit of the tiers that are not
@@ -102,7 +104,7 @@ impl LowerTiers {
 
     /// Returns the index of the tier that shares a key with other instances, if there is one.
     pub(crate) fn shared(&self, primary: KeyRef<'_>) -> Option<usize> {
-        let is = |lower: &LowerTier| lower.is_shared() && lower.tier.takes(primary);
+        let is = |lower: &LowerTier| lower.is_shared() && lower.takes(primary);
         self.tiers.iter().position(is)
     }
 
@@ -114,7 +116,7 @@ impl LowerTiers {
     /// Returns `true` if the tier with this index never returns an entry that it was told to purge.
     pub(crate) fn carries_out_purges(&self, above: usize) -> bool {
         let lower = self.tiers.get(above);
-        lower.is_some_and(|lower| !lower.is_shared() && lower.tier.carries_out_purges())
+        lower.is_some_and(|lower| !lower.is_shared() && lower.tier().carries_out_purges())
     }
 
     /// Removes a primary key from every tier, or notes the removal as pending. Returns `true` if a
@@ -152,8 +154,8 @@ impl LowerTiers {
     /// Returns the bookmark of the tiers of this instance. `None` if they differ.
     pub(crate) fn bookmark(&self) -> Option<Bookmark> {
         let mut its_own = self.tiers.iter().filter(|lower| !lower.is_shared());
-        let first = its_own.next()?.tier.bookmark()?;
-        its_own.all(|lower| lower.tier.bookmark().as_ref() == Some(&first)).then_some(first)
+        let first = its_own.next()?.tier().bookmark()?;
+        its_own.all(|lower| lower.tier().bookmark().as_ref() == Some(&first)).then_some(first)
     }
 
     /// Stores a bookmark in all tiers of this instance. Returns `true` if all have stored it.
@@ -171,11 +173,32 @@ impl LowerTiers {
 impl LowerTier {
     /// Returns `true` if other instances use the same entries.
     pub(crate) fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        self.tier().is_shared()
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.tier.name()
+        self.setup.name
+    }
+
+    pub(crate) fn tier(&self) -> &Arc<dyn Tier> {
+        &self.setup.tier
+    }
+
+    /// Returns `true` if the tier stores entries of this key.
+    pub(crate) fn takes(&self, primary: KeyRef<'_>) -> bool {
+        self.setup.takes(primary)
+    }
+
+    /// Starts to write an entry, with at most the lifetime that the tier stores.
+    pub(crate) async fn begin(
+        &self,
+        key: KeyRef<'_>,
+        meta: &Meta,
+        head: &Bytes,
+        mode: WriteMode<'_>,
+    ) -> Result<Box<dyn Writer>, TierError> {
+        let capped = self.setup.capped(meta);
+        self.tier().begin(key, capped.as_ref().unwrap_or(meta), head, mode).await
     }
 
     /// Returns the time limits.
@@ -283,7 +306,7 @@ impl LowerTier {
     /// now.
     async fn purge(&self, primary: KeyRef<'_>) -> Option<bool> {
         let mut deadline = Deadline::within(self.budget().write);
-        let removed = self.run("remove", &mut deadline, || self.tier.remove(primary)).await;
+        let removed = self.run("remove", &mut deadline, || self.tier().remove(primary)).await;
         if removed.is_none() {
             self.debts.lock().note(primary);
         }
@@ -293,7 +316,7 @@ impl LowerTier {
     /// Records a purge of many keys. A failing tier is called all the same, without its circuit
     /// breaker.
     async fn keep(&self, what: &Purge) -> bool {
-        let keeping = timeout(KEEP_MAX, caught(|| self.tier.purge(what)));
+        let keeping = timeout(KEEP_MAX, caught(|| self.tier().purge(what)));
         let kept = matches!(keeping.await, Ok(Ok(())));
         if !kept {
             self.observer.observe(Event::PurgeNotRecorded(self.name()));
@@ -303,7 +326,7 @@ impl LowerTier {
 
     /// Stores a bookmark, without the circuit breaker.
     async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
-        let keeping = timeout(KEEP_MAX, caught(|| self.tier.keep_bookmark(bookmark, chain)));
+        let keeping = timeout(KEEP_MAX, caught(|| self.tier().keep_bookmark(bookmark, chain)));
         matches!(keeping.await, Ok(Ok(())))
     }
 
@@ -315,7 +338,7 @@ impl LowerTier {
             Debt::Everything => return false,
             Debt::Removal(number) => number,
         };
-        let removed = self.run("remove", deadline, || self.tier.remove(primary)).await;
+        let removed = self.run("remove", deadline, || self.tier().remove(primary)).await;
         removed.is_some() && self.debts.lock().forgive(primary, number)
     }
 }

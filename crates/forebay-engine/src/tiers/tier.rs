@@ -33,13 +33,6 @@ pub trait Tier: Send + Sync + 'static {
         Budget::default()
     }
 
-    /// Returns `true` if the tier stores entries of this key. Otherwise the engine skips the tier
-    /// and ignores its failures for the key. Called for each miss in memory: it must be cheap, and
-    /// constant for a key.
-    fn takes(&self, _primary: KeyRef<'_>) -> bool {
-        true
-    }
-
     /// Reads the entry that is stored under exactly this key; `None` if there is none. A record
     /// that is corrupt, in an unknown format, or of another key counts as none.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
@@ -53,36 +46,15 @@ pub trait Tier: Send + Sync + 'static {
         try_join_all(keys.iter().map(|key| self.open(key.borrowed()))).boxed()
     }
 
-    /// Starts to write an entry. The previous entry of the key stays visible until the commit.
+    /// Starts to write an entry, given by its metadata and its head. The previous entry of the key
+    /// stays visible until the commit. A tier that is not shared may ignore the mode.
     fn begin<'a>(
         &'a self,
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
-
-    /// Starts to write an entry under a [lease](crate::tiers::lease). The commit makes it visible only if the lease is still valid, and releases the lease. Tiers
-    /// that are not shared ignore it.
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        _lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin(key, meta, head)
-    }
-
-    /// Starts to write an entry that was put and not loaded. It was created now, so earlier purges
-    /// do not apply to it. Tiers that are not shared need no distinction.
-    fn begin_put<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        self.begin(key, meta, head)
-    }
 
     /// Returns `true` if other instances use the same entries. The [bus](crate::tiers::bus) purges shared
     /// entries.
@@ -164,6 +136,18 @@ pub trait Writer: Send {
 
     /// Makes the complete entry visible to readers of the tier.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
+}
+
+/// Origin of an entry that is written to a tier.
+#[derive(Clone, Copy, Debug)]
+pub enum WriteMode<'a> {
+    /// The entry was loaded, without a lease.
+    Loaded,
+    /// The entry was loaded under a [lease](crate::tiers::lease). The commit makes it visible only if
+    /// the lease is still valid, and releases the lease.
+    Leased(LeasedWrite<'a>),
+    /// The entry was put and not loaded. It was created now, so earlier purges do not apply to it.
+    Put,
 }
 
 /// Lease under which an entry is written to a shared tier.

@@ -88,7 +88,8 @@ impl Engine {
             lease_use: LeaseUse::Once,
             yields: false,
         };
-        let leading = Leading { engine: self.clone(), leader, rules, load, reply: None };
+        let (engine, options) = (self.clone(), load.options());
+        let leading = Leading { engine, leader, rules, load, options, reply: None };
         let NewEntry { meta, head, body } = entry;
         leading.put(meta, head, body).await
     }

@@ -16,6 +16,7 @@
 //! | `tiers` | tiers below memory and their failures |
 //! | `drafts` | large bodies, read from a tier while they are written there and afterwards |
 //! | `guard` | circuit breaker of a tier |
+//! | `tier_conformance` | the conformance test of tiers finds each defect |
 //! | `tier_purge` | purged entries are removed from lower tiers |
 //! | `put` | entries stored without a load |
 //! | `race` | the most important claims with real threads, many times |
@@ -40,6 +41,7 @@ mod shelf;
 mod stale;
 mod stampede;
 mod streaming;
+mod tier_conformance;
 mod tier_purge;
 mod tiers;
 mod trouble;

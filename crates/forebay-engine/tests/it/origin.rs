@@ -9,8 +9,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
-    Audience, BrokenBody, Content, Entry, Head, Load, LoadError, Loaded, Passed, PieceStream,
-    Select, TierErrors,
+    Audience, BrokenBody, Content, Entry, Head, HeadCodec, Load, LoadError, LoadOptions,
+    LoadSource, Loaded, Passed, PieceStream, Select, TierErrors,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -115,13 +115,12 @@ impl Select for Origin {
     }
 }
 
-impl Load for Origin {
-    fn tier_errors(&self) -> TierErrors {
-        self.tier_errors
-    }
+impl HeadCodec for Origin {}
 
-    fn only_looks(&self) -> bool {
-        self.only_looks
+impl Load for Origin {
+    fn options(&self) -> LoadOptions {
+        let source = if self.only_looks { LoadSource::LowerTiers } else { LoadSource::Origin };
+        LoadOptions { source, tier_errors: self.tier_errors, ..LoadOptions::default() }
     }
 
     fn load(

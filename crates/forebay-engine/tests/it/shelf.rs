@@ -11,7 +11,9 @@ use bytes::Bytes;
 use forebay_core::frame::{self, Arrival, Frame};
 use forebay_core::{Key, KeyRef, Meta, Position, Purge, Timestamp};
 use forebay_engine::bus::{Bookmark, Chain};
-use forebay_engine::{BrokenBody, Clock, Parts, PieceStream, Stored, Tier, TierError, Writer};
+use forebay_engine::{
+    BrokenBody, Clock, Parts, PieceStream, Stored, Tier, TierError, WriteMode, Writer,
+};
 use forebay_testkit::gate::Gate;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -259,6 +261,7 @@ impl Tier for Shelf {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        _mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
             self.0.operate(&self.0.operations.begins).await?;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, Lifetime, Meta, PurgeState, Vary, Verdict, judge};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{
-    Audience, Body, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, Limits, Load,
-    LoadError, Loaded, Lookup, LookupResult, MemoryTier, Select, Source, SystemClock,
+    Audience, Body, Clock, Coalesce, Content, Credentials, Engine, Entry, Head, HeadCodec, Limits,
+    Load, LoadError, Loaded, Lookup, LookupResult, MemoryTier, Select, Source, SystemClock,
 };
 use forebay_http::Metrics;
 
@@ -141,6 +141,8 @@ impl Select for Asker {
         found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
     }
 }
+
+impl HeadCodec for Asker {}
 
 impl Load for Asker {
     async fn load(

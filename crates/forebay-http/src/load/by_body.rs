@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_engine::{
+    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Select,
+};
 use forebay_semantics::ResponseRef;
 use forebay_semantics::lifetime::{initial_age, lifetime};
 use forebay_semantics::storable::Unstorable;
@@ -112,11 +114,13 @@ impl Load for ByBodyLoad {
         loaded
     }
 
-    fn has_own(&self) -> bool {
-        self.load.has_own()
+    fn options(&self) -> LoadOptions {
+        LoadOptions { answer_for: self.load.details().answer_for(), ..LoadOptions::default() }
     }
+}
 
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        Answer::decode(head).map(Answer::into_head)
+impl HeadCodec for ByBodyLoad {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        Answer::decode(bytes).map(Answer::into_head)
     }
 }

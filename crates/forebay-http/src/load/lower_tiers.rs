@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Select};
+use forebay_engine::{
+    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded, Select,
+};
 
 use super::HttpLoad;
 
@@ -27,15 +29,14 @@ impl Load for LowerTiersOnly {
         Err(LoadError::NotCached)
     }
 
-    fn only_looks(&self) -> bool {
-        true
+    fn options(&self) -> LoadOptions {
+        let LoadOptions { extent, .. } = self.0.options();
+        LoadOptions { source: LoadSource::LowerTiers, extent, ..LoadOptions::default() }
     }
+}
 
-    fn wants_part(&self) -> bool {
-        self.0.wants_part()
-    }
-
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        self.0.revive(head)
+impl HeadCodec for LowerTiersOnly {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        self.0.decode_head(bytes)
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
-    Audience, Content, Entry, Head, Load, LoadError, Loaded, Lookup, LookupResult, Passed, Select,
-    Watch,
+    Audience, Content, Entry, Head, HeadCodec, Load, LoadError, Loaded, Lookup, LookupResult,
+    Passed, Select, Watch,
 };
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
@@ -59,9 +59,11 @@ impl Load for PartLoad {
         let request = self.0.request();
         request.with_timeout(self.part(prior.as_deref(), company)).await
     }
+}
 
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        Partial::decode(head).map(Partial::into_head)
+impl HeadCodec for PartLoad {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        Partial::decode(bytes).map(Partial::into_head)
     }
 }
 

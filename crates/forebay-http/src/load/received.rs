@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_engine::{Audience, Entry, Head, Load, LoadError, Loaded, Passed, Select, Watch};
+use forebay_engine::{
+    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded, Passed,
+    Select, Watch,
+};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
@@ -78,11 +81,13 @@ impl Load for ReceivedLoad {
         })
     }
 
-    fn has_arrived(&self) -> bool {
-        true
+    fn options(&self) -> LoadOptions {
+        LoadOptions { source: LoadSource::Received, ..LoadOptions::default() }
     }
+}
 
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        Answer::decode(head).map(Answer::into_head)
+impl HeadCodec for ReceivedLoad {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        Answer::decode(bytes).map(Answer::into_head)
     }
 }

@@ -9,7 +9,6 @@ use forebay_tls::client::TlsFailure;
 use super::accept::HeadLimits;
 use super::connection::Connection;
 use super::idle::{ClosedIdle, is_close};
-use crate::failure::Failure;
 use crate::request_guard::{ExpiredTimeout, FramingError};
 
 /// Failure of a client while its request was being forwarded.
@@ -45,16 +44,6 @@ impl ClientFault {
     pub(crate) fn in_error(error: &LoadError) -> Option<Self> {
         let LoadError::Origin(cause) = error else { return None };
         cause.downcast_ref().copied()
-    }
-}
-
-impl From<ClientFault> for Failure {
-    fn from(fault: ClientFault) -> Self {
-        match fault {
-            ClientFault::BadBody(why) => Self::Refused(why),
-            ClientFault::TooSlow => Self::TooSlow,
-            ClientFault::Gone => Self::ClientGone,
-        }
     }
 }
 

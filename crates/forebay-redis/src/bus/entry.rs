@@ -5,8 +5,8 @@ use forebay_engine::Newer;
 use redis::{RedisResult, Value};
 
 use super::version::read_newer;
-use crate::connection::link::unexpected;
 use crate::entry::names::key_of_plain;
+use crate::error::unexpected;
 use crate::purges::generation::{BusId, Token, read_prefix, read_reach};
 use crate::purges::tombstones::Tombstone;
 

@@ -9,9 +9,10 @@ use redis::{RedisResult, Value};
 
 use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::link::{Link, millis, unexpected};
+use crate::connection::link::{Link, millis};
 use crate::connection::scripts;
 use crate::entry::names::{Names, shared_name};
+use crate::error::unexpected;
 use crate::purges::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
 use crate::purges::tombstones::{self, Tombstone};
 use crate::state::sharing::{Sharing, channels};

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::bus::BusReceiver;
+use crate::connection::CONNECT_MAX;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::link::Link;
-use crate::connection::target::CONNECT_MAX;
 use crate::connection::watch::{ATTEMPT_GAP, ATTEMPT_GAP_MAX, REFUSED_FACTOR, spread};
 use crate::counts::count;
 use crate::entry::names::entry_prefix;

@@ -16,9 +16,10 @@ use redis::RedisResult;
 use tokio::sync::Notify;
 
 use self::cluster_state::ClusterState;
+use crate::connection::CONNECT_MAX;
 use crate::connection::link::{Fill, FillResult, Link, WritePermission};
 use crate::connection::server_clock::Reading;
-use crate::connection::target::{CONNECT_MAX, Target};
+use crate::connection::target::Target;
 use crate::connection::wakeups::Wakeups;
 use crate::counts::{Counters, EndpointState, Notice, NoticeListener, count};
 use crate::entry::names::Names;

@@ -22,12 +22,13 @@ use futures_util::future::{join_all, try_join_all};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd};
+use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 
 use crate::connection::read_connection::{NoReply, PendingReply, ReadConnections, Reply};
 use crate::connection::scripts::{self, Call};
 use crate::entry::envelope::{self, AgeSource};
 use crate::entry::names::Names;
+use crate::error::unexpected;
 
 /// Duration of a permission without a lease: longer than a slow origin needs for the largest body.
 pub(crate) const CLAIM_DURATION: Duration = Duration::from_secs(30);
@@ -427,10 +428,6 @@ fn raw_value(left: Value, value: Value) -> RedisResult<Option<RawValue>> {
 /// Turns an error reply into an error.
 fn ok_or_error(value: Value) -> RedisResult<Value> {
     value.extract_error()
-}
-
-pub(crate) fn unexpected() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "Redis sent a reply of an unexpected type").into()
 }
 
 pub(crate) fn millis(span: Duration) -> u64 {

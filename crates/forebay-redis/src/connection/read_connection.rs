@@ -34,8 +34,7 @@ pub(crate) use replies::Reply;
 use replies::{Malformed, Replies};
 pub(crate) use stream::{Peer, Stream};
 
-use crate::connection::target::CONNECT_MAX;
-use crate::connection::watch::SILENCE_MAX;
+use crate::connection::{CONNECT_MAX, SILENCE_MAX};
 use crate::counts::{Counters, count};
 
 /// Maximum number of read-only connections to one server: one per core and some more. Other

@@ -14,14 +14,13 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use crate::connection::link::{Link, SingleLink, unexpected};
+use crate::connection::CONNECT_MAX;
+use crate::connection::link::{Link, SingleLink};
 use crate::connection::read_connection::{self, ReadConnections, Stream};
 use crate::connection::wakeups::Wakeups;
 use crate::counts::Counters;
+use crate::error::unexpected;
 use crate::settings::{self, EndpointSettings, Servers, SettingsError, TlsSettings};
-
-/// Maximum duration of a connection attempt, including authentication.
-pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// Timeout of a reply on the bus reader's connection: longer than its blocking reads.
 const READER_TIMEOUT: Duration = Duration::from_secs(10);

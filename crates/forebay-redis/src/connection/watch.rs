@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::connection::endpoint::Endpoint;
 use crate::connection::link::Link;
-use crate::connection::target::CONNECT_MAX;
+use crate::connection::{CONNECT_MAX, SILENCE_MAX};
 use crate::error::Error;
 use crate::purges::pending_removals::PendingRemoval;
 
@@ -23,10 +23,6 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// Minimum time between two pings, however many operations fail.
 const PING_GAP: Duration = Duration::from_millis(20);
-
-/// Maximum silence of a connection before it is closed. A frozen server answers everything when it
-/// resumes, so its connection is kept for a while.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Minimum and maximum time between connection attempts. The random spread avoids simultaneous
 /// attempts of all processes after a server restart.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::frame::{self, Frame};
 use forebay_core::{Key, KeyRef, Lifetime, Meta, Stale, Timestamp};
-use forebay_engine::{LeasedWrite, TierError, Writer};
+use forebay_engine::{LeasedWrite, TierError, WriteMode, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -56,22 +56,13 @@ pub(crate) struct EntryWriter {
     pub(crate) body_len: u64,
 }
 
-/// Origin of an entry, which determines its permission.
-pub(crate) enum WriteKind<'a> {
-    /// Loaded without a lease.
-    Loaded,
-    /// Created by the application just now.
-    Put,
-    Leased(LeasedWrite<'a>),
-}
-
 impl Inner {
     pub(crate) async fn begin(
         self: &Arc<Self>,
         key: KeyRef<'_>,
         meta: &Meta,
         head: &Bytes,
-        by: WriteKind<'_>,
+        mode: WriteMode<'_>,
     ) -> Result<EntryWriter, TierError> {
         let used = self.used()?.1.clone();
         let names = self.names(key);
@@ -81,17 +72,17 @@ impl Inner {
         let position = |of: &dyn Fn(&BusProgress) -> Option<BusPosition>| {
             self.sharing.as_ref().and_then(|sharing| of(&sharing.bus.progress))
         };
-        let position = match &by {
-            WriteKind::Loaded => position(&|bus| bus.position_at(&used, meta.departed)),
-            WriteKind::Put => position(&|bus| bus.position(&used)),
-            WriteKind::Leased(_) => None,
+        let position = match &mode {
+            WriteMode::Loaded => position(&|bus| bus.position_at(&used, meta.departed)),
+            WriteMode::Put => position(&|bus| bus.position(&used)),
+            WriteMode::Leased(_) => None,
         };
-        let (endpoint, permission) = match by {
-            WriteKind::Loaded | WriteKind::Put => {
+        let (endpoint, permission) = match mode {
+            WriteMode::Loaded | WriteMode::Put => {
                 let permission = self.claim(&used, &names, key, meta.version(), position).await?;
                 (used.clone(), permission)
             }
-            WriteKind::Leased(lease) => self.leased(&lease)?,
+            WriteMode::Leased(lease) => self.leased(&lease)?,
         };
         Ok(EntryWriter {
             tier: self.clone(),

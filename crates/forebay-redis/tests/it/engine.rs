@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Purge, Reach, Vary};
 use forebay_engine::{
-    Audience, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded, Select, SystemClock,
+    Audience, Content, Engine, Entry, Head, HeadCodec, Limits, Load, LoadError, Loaded, Select,
+    SystemClock,
 };
 use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::faults::{Direction, FaultProxy, Faults};
@@ -36,6 +37,8 @@ impl Select for Origin {
         Some(Cow::Borrowed(language.as_bytes()))
     }
 }
+
+impl HeadCodec for Origin {}
 
 impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Key, KeyBuf, KeyRef, Lifetime, Meta, Timestamp};
 use forebay_engine::{
     Clock, Coalesce, Credentials, Engine, Load, Lookup, LookupResult, Select, Source, SystemClock,
-    Tier, TierError, Writer,
+    Tier, TierError, WriteMode, Writer,
 };
 use forebay_redis::{EndpointSettings, Notice, NoticeListener, Redis, Settings};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
@@ -152,7 +152,7 @@ impl Fixture {
 
     pub(crate) async fn begin(&self, key: &Key, meta: &Meta) -> Result<Box<dyn Writer>, TierError> {
         let head = Bytes::from_static(b"the head");
-        self.tier.begin(key.borrowed(), meta, &head).await
+        self.tier.begin(key.borrowed(), meta, &head, WriteMode::Loaded).await
     }
 
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Got>, TierError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, Reach, Vary, key as keys};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Permit, Release, Woken};
-use forebay_engine::{Bus, Credentials, LeasedWrite, Leases, Stored, Tier, TierError};
+use forebay_engine::{Bus, Credentials, LeasedWrite, Leases, Stored, Tier, TierError, WriteMode};
 use forebay_redis::{Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
@@ -93,7 +93,8 @@ async fn filled(
 ) -> Result<(), TierError> {
     let head = Bytes::from_static(b"head");
     let writing = write_of(key, permit.token());
-    let mut writer = fixture.tier.begin_leased(key.borrowed(), meta, &head, writing).await?;
+    let mut writer =
+        fixture.tier.begin(key.borrowed(), meta, &head, WriteMode::Leased(writing)).await?;
     writer.write(Bytes::copy_from_slice(body)).await?;
     writer.commit().await
 }

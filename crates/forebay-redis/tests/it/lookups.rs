@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Purge, Reach};
 use forebay_engine::{
-    Audience, Cluster, Content, Engine, Entry, Event, Head, LeaseEvent, Limits, Load, LoadError,
-    Loaded, Observer, Select, SystemClock, Tier,
+    Audience, Cluster, Content, Engine, Entry, Event, Head, HeadCodec, LeaseEvent, Limits, Load,
+    LoadError, Loaded, Observer, Select, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -43,6 +43,8 @@ impl Select for Origin {
         None
     }
 }
+
+impl HeadCodec for Origin {}
 
 impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {

@@ -21,6 +21,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bus;
+mod conformance;
 mod damaged;
 mod engine;
 mod entries;

@@ -5,7 +5,7 @@
 //! are loaded together:
 //!
 //! 1. Every missing key begins or joins its flight before any of them waits. The engine reports
-//!    each flight that the batch leads ([`Load::departs`]).
+//!    each flight that the batch leads ([`BatchPart::departs`]).
 //! 2. The batch is closed: the number of flights that it leads is known.
 //! 3. When all of them have reached their load, the loader is called once with all their keys.
 //!
@@ -23,13 +23,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::KeyRef;
 use forebay_engine::{
-    Audience, Entry, Head, Load, LoadError, Loaded, Miss, Select, Stored, Tier, TierError,
-    TierErrors,
+    Audience, BatchPart, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Miss,
+    Select, Stored, Tier, TierError,
 };
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
@@ -39,9 +38,10 @@ use tokio::sync::oneshot;
 
 use crate::answer::Answer;
 use crate::batch::batched_reads::{BatchedReads, Reader};
-use crate::cache::call::{Call, Found};
+use crate::cache::call::Call;
 use crate::cache::load::StoreOptions;
 use crate::cache::load_cycles::LoadId;
+use crate::cache::shared::Found;
 use crate::cache::shared::Shared;
 use crate::cache::{Cache, With};
 use crate::error::{Error, load_error};
@@ -104,7 +104,7 @@ impl<V: Send + Sync + 'static> Select for PartLoad<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Load for PartLoad<V> {
+impl<V: Send + Sync + 'static> BatchPart for PartLoad<V> {
     fn departs(&self) {
         let mut state = self.0.batch.state.lock();
         if !state.closed {
@@ -124,6 +124,31 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         self.0.withdraw();
     }
 
+    fn reads_together(&self) -> bool {
+        self.0.reader.is_joined()
+    }
+
+    fn open<'a>(
+        &'a self,
+        tier: &'a Arc<dyn Tier>,
+        tier_index: usize,
+        key: KeyRef<'a>,
+    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.0.reader.open(tier, tier_index, key)
+    }
+}
+
+impl<V: Send + Sync + 'static> HeadCodec for PartLoad<V> {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        self.0.batch.shared.decode_head(&self.0.key, bytes)
+    }
+
+    fn encode_head(&self, head: &Head) -> Option<Bytes> {
+        self.0.batch.shared.encode_head(head)
+    }
+}
+
+impl<V: Send + Sync + 'static> Load for PartLoad<V> {
     async fn load(&self, prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let Part { batch, key, is_expected, reader } = &*self.0;
         reader.leave();
@@ -143,33 +168,12 @@ impl<V: Send + Sync + 'static> Load for PartLoad<V> {
         batch.shared.to_loaded(key, &batch.store_options, answer, prior.as_deref())
     }
 
-    fn open<'a>(
-        &'a self,
-        tier: &'a Arc<dyn Tier>,
-        tier_index: usize,
-        key: KeyRef<'a>,
-    ) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        self.0.reader.open(tier, tier_index, key)
+    fn options(&self) -> LoadOptions {
+        self.0.batch.shared.load_options()
     }
 
-    fn reads_together(&self) -> bool {
-        self.0.reader.is_joined()
-    }
-
-    fn memory_ttl(&self) -> Option<Duration> {
-        self.0.batch.shared.memory_ttl
-    }
-
-    fn tier_errors(&self) -> TierErrors {
-        self.0.batch.shared.tier_errors
-    }
-
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        self.0.batch.shared.decode_head(&self.0.key, head)
-    }
-
-    fn written(&self, head: &Head) -> Option<Bytes> {
-        self.0.batch.shared.encode_head(head)
+    fn batch(&self) -> Option<&dyn BatchPart> {
+        Some(self)
     }
 }
 

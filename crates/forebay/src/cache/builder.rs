@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Clock, Cluster, Engine, Limits, Observer, SystemClock, Tier, TierErrors};
+use forebay_engine::{
+    Clock, Cluster, Engine, Limits, Observer, SystemClock, TierErrors, TierSetup,
+};
 use tokio::sync::Semaphore;
 
 use crate::cache::Cache;
@@ -396,7 +398,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
         let key_prefix = if self.tiers.is_empty() { "" } else { &self.name };
         let key_prefix = KeyBuf::new(key_prefix).borrowed().to_key();
         let (tiers, memory_ttl) = inherit_ttls(self.tiers, self.memory_ttl);
-        let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name())));
+        let counts = Arc::new(Counts::over(tiers.iter().map(|tier| tier.name)));
         let observer: Arc<dyn Observer> = counts.clone();
         let engine = match self.cluster {
             Some(cluster) => Engine::clustered(limits, self.clock, observer, tiers, cluster),
@@ -489,13 +491,13 @@ impl<V: Send + Sync + 'static> Builder<V> {
 fn inherit_ttls(
     configs: Vec<TierConfig>,
     memory_ttl: Option<Duration>,
-) -> (Vec<Arc<dyn Tier>>, Option<Duration>) {
+) -> (Vec<TierSetup>, Option<Duration>) {
     let mut shortest = None;
-    let mut tiers: Vec<Arc<dyn Tier>> = Vec::with_capacity(configs.len());
+    let mut tiers = Vec::with_capacity(configs.len());
     for mut config in configs.into_iter().rev() {
         config.ttl = config.ttl.or(shortest);
         shortest = config.ttl;
-        tiers.push(config.tier());
+        tiers.push(config.setup());
     }
     tiers.reverse();
     (tiers, memory_ttl.or(shortest))

@@ -18,13 +18,10 @@ use tokio::time::timeout;
 use crate::answer::{Answer, Prior};
 use crate::cache::load::{ClosureLoad, LoadFacts, LookupOnly, PutLoad, StoreOptions};
 use crate::cache::load_cycles::{LoadCycle, Wait};
-use crate::cache::shared::{Shared, lookup_request};
+use crate::cache::shared::{Found, Shared, lookup_request};
 use crate::error::Error;
 use crate::lifetimes::EntryKind;
 use crate::stats::count;
-
-/// The result of a successful call: the value, or `None` if the key is known to have none.
-pub(crate) type Found<V> = Option<Arc<V>>;
 
 /// The cache and the options of one call.
 pub(crate) struct Call<'a, V> {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 
 use crate::cache::Cache;
-use crate::cache::call::Found;
+use crate::cache::shared::Found;
 
 /// A pending call for one key.
 pub(crate) struct GetFuture<'a, V, K, H, M, R> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Lifetime, Meta, Presence, TagSet, Validator};
 use forebay_engine::{
-    Audience, Content, Entry, Head, Load, LoadError, Loaded, Passed, Select, ThreadDice, TierErrors,
+    Audience, Content, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded,
+    Passed, Select, ThreadDice,
 };
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -77,19 +78,17 @@ where
         self.shared.to_loaded(&self.key, &self.store_options, answer, prior.as_deref())
     }
 
-    fn memory_ttl(&self) -> Option<Duration> {
-        self.shared.memory_ttl
+    fn options(&self) -> LoadOptions {
+        self.shared.load_options()
+    }
+}
+
+impl<V: Send + Sync + 'static, F> HeadCodec for ClosureLoad<V, F> {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        self.shared.decode_head(&self.key, bytes)
     }
 
-    fn tier_errors(&self) -> TierErrors {
-        self.shared.tier_errors
-    }
-
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        self.shared.decode_head(&self.key, head)
-    }
-
-    fn written(&self, head: &Head) -> Option<Bytes> {
+    fn encode_head(&self, head: &Head) -> Option<Bytes> {
         self.shared.encode_head(head)
     }
 }
@@ -112,29 +111,23 @@ impl<V: Send + Sync> Select for LookupOnly<V> {
     }
 }
 
+impl<V: Send + Sync + 'static> HeadCodec for LookupOnly<V> {
+    fn decode_head(&self, bytes: Bytes) -> Option<Head> {
+        self.shared.decode_head(&self.key, bytes)
+    }
+
+    fn encode_head(&self, head: &Head) -> Option<Bytes> {
+        self.shared.encode_head(head)
+    }
+}
+
 impl<V: Send + Sync + 'static> Load for LookupOnly<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 
-    fn only_looks(&self) -> bool {
-        true
-    }
-
-    fn memory_ttl(&self) -> Option<Duration> {
-        self.shared.memory_ttl
-    }
-
-    fn tier_errors(&self) -> TierErrors {
-        self.shared.tier_errors
-    }
-
-    fn revive(&self, head: Bytes) -> Option<Head> {
-        self.shared.decode_head(&self.key, head)
-    }
-
-    fn written(&self, head: &Head) -> Option<Bytes> {
-        self.shared.encode_head(head)
+    fn options(&self) -> LoadOptions {
+        LoadOptions { source: LoadSource::LowerTiers, ..self.shared.load_options() }
     }
 }
 
@@ -153,21 +146,29 @@ impl<V: Send + Sync> Select for PutLoad<V> {
     }
 }
 
+impl<V: Send + Sync + 'static> HeadCodec for PutLoad<V> {
+    fn encode_head(&self, head: &Head) -> Option<Bytes> {
+        self.0.encode_head(head)
+    }
+}
+
 impl<V: Send + Sync + 'static> Load for PutLoad<V> {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
     }
 
-    fn memory_ttl(&self) -> Option<Duration> {
-        self.0.memory_ttl
-    }
-
-    fn written(&self, head: &Head) -> Option<Bytes> {
-        self.0.encode_head(head)
+    fn options(&self) -> LoadOptions {
+        self.0.load_options()
     }
 }
 
 impl<V: Send + Sync + 'static> Shared<V> {
+    /// Returns the options of all loads of the cache.
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        let Self { memory_ttl, tier_errors, .. } = *self;
+        LoadOptions { memory_ttl, tier_errors, ..LoadOptions::default() }
+    }
+
     /// Runs one load with permits of all limits, within `load_timeout`, as the current load of its
     /// task.
     pub(crate) async fn run_load<T>(

@@ -8,11 +8,13 @@ use forebay_core::{Demand, Key, KeyRef};
 use forebay_engine::{Coalesce, Credentials, Engine, Entry, Lookup, Newer, TierErrors};
 use tokio::sync::Semaphore;
 
-use crate::cache::call::Found;
 use crate::cache::load_cycles::LoadId;
 use crate::codec::DynCodec;
 use crate::lifetimes::Lifetimes;
 use crate::stats::Counts;
+
+/// The result of a successful call: the value, or `None` if the key is known to have none.
+pub(crate) type Found<V> = Option<Arc<V>>;
 
 /// Comparison of a loaded value with the previous one.
 pub(crate) type ValueEq<V> = fn(&V, &V) -> bool;

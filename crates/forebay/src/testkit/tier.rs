@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta};
-use forebay_engine::{Budget, Stored, Tier, TierError, Writer};
+use forebay_engine::{Budget, Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
@@ -62,9 +62,17 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct FaultyTier(Arc<Mutex<State>>);
 
+/// Stored entry. A typed value has a head and no body.
+#[derive(Clone)]
+struct Record {
+    meta: Meta,
+    head: Bytes,
+    body: Vec<Bytes>,
+}
+
 #[derive(Default)]
 struct State {
-    records: HashMap<Key, (Meta, Bytes)>,
+    records: HashMap<Key, Record>,
     fault: Fault,
     /// Number of operations since the fault was set.
     operations: u64,
@@ -164,9 +172,9 @@ impl State {
     }
 
     fn read(&self, key: KeyRef<'_>) -> Option<Stored> {
-        let (meta, head) = self.records.get(key.bytes()).cloned()?;
+        let Record { meta, head, body } = self.records.get(key.bytes()).cloned()?;
         let head = if self.fault == Fault::Damages { reversed(&head) } else { head };
-        Some(Stored::new(meta, head, stream::empty().boxed()))
+        Some(Stored::new(meta, head, stream::iter(body.into_iter().map(Ok)).boxed()))
     }
 }
 
@@ -218,12 +226,13 @@ impl Tier for FaultyTier {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        _mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         if self.0.lock().fault == Fault::HangsWriting {
             return pending().boxed();
         }
         self.operate(move |_| {
-            let record = (meta.clone(), head.clone());
+            let record = Record { meta: meta.clone(), head: head.clone(), body: Vec::new() };
             let writing = PendingWrite { tier: self.clone(), key: key.to_key(), record };
             Box::new(writing) as Box<dyn Writer>
         })
@@ -234,16 +243,17 @@ impl Tier for FaultyTier {
     }
 }
 
-/// A write in progress. A typed value has a head and no body.
+/// A write in progress.
 struct PendingWrite {
     tier: FaultyTier,
     key: Key,
-    record: (Meta, Bytes),
+    record: Record,
 }
 
 impl Writer for PendingWrite {
-    fn write(&mut self, _: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
-        self.tier.operate(|_| ())
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
+        let Self { tier, record, .. } = self;
+        tier.operate(|_| record.body.push(piece))
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {

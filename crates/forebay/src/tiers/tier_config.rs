@@ -4,11 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use forebay_core::{Key, KeyRef, Lifetime, Meta, Purge};
-use forebay_engine::bus::{Bookmark, Chain};
-use forebay_engine::{Budget, LeasedWrite, Stored, Tier, TierError, Writer};
-use futures_util::future::BoxFuture;
+use forebay_engine::{Tier, TierSetup};
 
 /// Lower tier of a cache, with an optional limit on how long it keeps values.
 ///
@@ -50,11 +46,8 @@ impl TierConfig {
         self.tier.name().to_owned()
     }
 
-    pub(crate) fn tier(self) -> Arc<dyn Tier> {
-        match self.ttl {
-            None => self.tier,
-            Some(ttl) => Arc::new(CappedTier { tier: self.tier, ttl }),
-        }
+    pub(crate) fn setup(self) -> TierSetup {
+        TierSetup { fresh_max: self.ttl, ..TierSetup::new(self.tier) }
     }
 }
 
@@ -76,116 +69,5 @@ impl fmt::Debug for TierConfig {
             .field("tier", &self.tier.name())
             .field("ttl", &self.ttl)
             .finish()
-    }
-}
-
-/// A tier that caps the freshness lifetime of the entries it writes.
-struct CappedTier {
-    tier: Arc<dyn Tier>,
-    ttl: Duration,
-}
-
-impl CappedTier {
-    fn capped(&self, meta: &Meta) -> Meta {
-        let mut capped = meta.clone();
-        let lifetime = meta.lifetime();
-        let fresh = lifetime.fresh.min(self.ttl);
-        capped.set_lifetime(Lifetime { fresh, ..lifetime });
-        capped
-    }
-}
-
-#[warn(clippy::missing_trait_methods)]
-impl Tier for CappedTier {
-    fn name(&self) -> &'static str {
-        self.tier.name()
-    }
-
-    fn budget(&self) -> Budget {
-        self.tier.budget()
-    }
-
-    fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
-        self.tier.open(key)
-    }
-
-    fn open_many<'a>(
-        &'a self,
-        keys: &'a [Key],
-    ) -> BoxFuture<'a, Result<Vec<Option<Stored>>, TierError>> {
-        self.tier.open_many(keys)
-    }
-
-    fn begin<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        Box::pin(async move {
-            let capped = self.capped(meta);
-            self.tier.begin(key, &capped, head).await
-        })
-    }
-
-    fn begin_put<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        Box::pin(async move {
-            let capped = self.capped(meta);
-            self.tier.begin_put(key, &capped, head).await
-        })
-    }
-
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        Box::pin(async move {
-            let capped = self.capped(meta);
-            self.tier.begin_leased(key, &capped, head, lease).await
-        })
-    }
-
-    fn takes(&self, primary: KeyRef<'_>) -> bool {
-        self.tier.takes(primary)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
-    }
-
-    fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
-        self.tier.purge(what)
-    }
-
-    fn bookmark(&self) -> Option<Bookmark> {
-        self.tier.bookmark()
-    }
-
-    fn keep_bookmark<'a>(
-        &'a self,
-        bookmark: &'a Bookmark,
-        chain: Chain,
-    ) -> BoxFuture<'a, Result<(), TierError>> {
-        self.tier.keep_bookmark(bookmark, chain)
-    }
-
-    fn carries_out_purges(&self) -> bool {
-        self.tier.carries_out_purges()
-    }
-
-    fn has_drafts(&self) -> bool {
-        self.tier.has_drafts()
-    }
-
-    fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
-        self.tier.remove(key)
     }
 }

@@ -24,6 +24,7 @@
 //! | `real_tiers` | disk and Redis tiers |
 //! | `cluster`, `processes` | caches that share a Redis, in one process and in several |
 //! | `golden` | values that earlier versions have written |
+//! | `tier_conformance` | conformance test of tiers |
 //! | `tiers` | lower tiers, and the values in them |
 //! | `once` | one copy in memory with tiers, and repeated writes to tiers |
 //! | `flush` | `Cache::flush` |
@@ -52,6 +53,7 @@ mod real_tiers;
 mod shapes;
 mod stale;
 mod stampede;
+mod tier_conformance;
 mod tiers;
 mod versions;
 mod warming;

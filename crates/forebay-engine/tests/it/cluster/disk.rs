@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge};
-use forebay_engine::{Stored, Tier, TierError, Writer};
+use forebay_engine::{Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
@@ -89,6 +89,7 @@ impl Tier for OfOneLife {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        _mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
         async move {
             let begun = self.with(|platter| platter.marks.len()).await?;

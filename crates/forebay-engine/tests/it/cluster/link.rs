@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_core::{Key, KeyRef, Meta, Purge, PurgeState, Reach, Vary};
 use forebay_engine::bus::{Bookmark, Bus, Listener, Notice, Published};
 use forebay_engine::lease::{Claim, Lease, LeaseToken, Leases, Permit, Release, Woken};
-use forebay_engine::{LeasedWrite, Stored, Tier, TierError, Writer};
+use forebay_engine::{Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
@@ -290,42 +290,35 @@ impl Tier for Link {
         key: KeyRef<'a>,
         meta: &'a Meta,
         head: &'a Bytes,
+        mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
+        let (key, link) = (key.to_key(), self.me());
+        let (meta, head) = (meta.clone(), head.clone());
         async move {
-            let (key, token) = (key.to_key(), self.token());
-            let known = self.call(|state| {
-                state.claim(&key, token);
-                state.newest()
-            });
-            let record = Record::new(meta.clone(), head.clone(), known.await?);
-            let link = self.me();
-            let primary = key.clone();
-            let filling =
-                Filling { link, primary, boarded: None, token, is_last: true, key, record };
+            let filling = if let WriteMode::Leased(lease) = mode {
+                let known = self.known.lock().get(&lease.token).copied().unwrap_or_default();
+                Filling {
+                    link,
+                    primary: lease.primary.to_key(),
+                    boarded: Some(lease.boarded.to_key()),
+                    token: lease.token,
+                    is_last: lease.is_last,
+                    key,
+                    record: Record::new(meta, head, known),
+                }
+            } else {
+                let token = self.token();
+                let known = self.call(|state| {
+                    state.claim(&key, token);
+                    state.newest()
+                });
+                let record = Record::new(meta, head, known.await?);
+                let primary = key.clone();
+                Filling { link, primary, boarded: None, token, is_last: true, key, record }
+            };
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
         .boxed()
-    }
-
-    fn begin_leased<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        meta: &'a Meta,
-        head: &'a Bytes,
-        lease: LeasedWrite<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>> {
-        let known = self.known.lock().get(&lease.token).copied().unwrap_or_default();
-        let record = Record::new(meta.clone(), head.clone(), known);
-        let filling = Filling {
-            link: self.me(),
-            primary: lease.primary.to_key(),
-            boarded: Some(lease.boarded.to_key()),
-            token: lease.token,
-            is_last: lease.is_last,
-            key: key.to_key(),
-            record,
-        };
-        async move { Ok(Box::new(filling) as Box<dyn Writer>) }.boxed()
     }
 
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use redis::{RedisError, parse_redis_value};
 
-use crate::connection::link::unexpected;
 use crate::entry::envelope::value_prefix;
+use crate::error::unexpected;
 
 /// Bytes per read: as many small values as arrive together under load.
 const BUFFER_LEN: usize = 64 << 10;

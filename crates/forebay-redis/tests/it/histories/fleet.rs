@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay_core::{Key, Meta, TagSet, WhenBlind};
 use forebay_engine::{
-    Audience, BusStatus, Cluster, Content, Engine, Entry, Head, Limits, Load, LoadError, Loaded,
-    Select, Source, SystemClock, Tier,
+    Audience, BusStatus, Cluster, Content, Engine, Entry, Head, HeadCodec, Limits, Load, LoadError,
+    Loaded, Select, Source, SystemClock, Tier,
 };
 use forebay_redis::{EndpointSettings, Settings, SharingSettings};
 use forebay_testkit::faults::{FaultProxy, Faults};
@@ -52,6 +52,8 @@ impl Select for Origin {
         None
     }
 }
+
+impl HeadCodec for Origin {}
 
 impl Load for Origin {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {

@@ -102,6 +102,7 @@ impl Tier for UnusedTier {
         _: forebay_core::KeyRef<'a>,
         _: &'a forebay_core::Meta,
         _: &'a bytes::Bytes,
+        _: forebay_engine::WriteMode<'a>,
     ) -> futures_util::future::BoxFuture<
         'a,
         Result<Box<dyn forebay_engine::Writer>, forebay_engine::TierError>,

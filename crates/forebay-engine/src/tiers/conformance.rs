@@ -277,7 +277,7 @@ impl Checks<'_> {
         expected: Option<&[u8]>,
     ) -> Result<(), BrokenRule> {
         let body = self.body(key).await?;
-        let found = body.as_ref().map_or("no entry".to_owned(), |body| format!("{body:?}"));
+        let found = body.as_ref().map_or_else(|| "no entry".to_owned(), |body| format!("{body:?}"));
         holds(rule, body.as_deref() == expected, found)
     }
 }

@@ -82,7 +82,7 @@ fn nightly() -> Schedule {
 /// A tier whose operations these tests do not call.
 struct UnusedTier;
 
-impl Tier for UnusedTier {
+impl forebay_engine::Tier for UnusedTier {
     fn name(&self) -> &'static str {
         "unused"
     }

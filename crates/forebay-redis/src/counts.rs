@@ -142,7 +142,7 @@ impl Counters {
 }
 
 /// State of the bus that carries purges between the instances that share a Redis; from
-/// [`Redis::sharing`](crate::tier::Redis::sharing).
+/// [`Redis::sharing`](crate::Redis::sharing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
     /// True if purges of other instances are received. If not, cached entries may be outdated.

@@ -33,7 +33,7 @@ pub enum Error {
     #[error("the limit of concurrent leases, or of requests that wait for one, is reached")]
     Busy,
     /// The server evicted a lease, so several instances may load the same key.
-    #[error("Redis evicted leases: give Redis more memory, or the eviction policy volatile-ttl")]
+    #[error("Redis evicted leases: give Redis more memory, or the eviction policy allkeys-lru")]
     EvictsLeases,
     /// The server is temporarily unable: it is loading its data, or a part of the cluster is
     /// missing.

@@ -160,7 +160,7 @@ async fn a_redis_that_evicts_leases_is_reported_and_every_client_is_answered() -
         .await?;
     let endpoint = endpoint(caches.at(0)).await?;
     let why = endpoint["loads_unshared"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains("volatile-ttl"), "{endpoint}");
+    assert!(why.contains("allkeys-lru"), "{endpoint}");
     assert_eq!(health(caches.at(0)).await?["state"], "degraded");
     gate.open();
     assert_eq!(client.reply().await?.text(), "hello");

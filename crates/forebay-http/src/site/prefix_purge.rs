@@ -23,13 +23,13 @@ pub enum PrefixError {
     /// The prefix is malformed.
     #[error("The prefix must be `/path`, for every host, or `host/path`, as clients request it.")]
     Malformed,
-    /// The prefix is longer than [`PREFIX_MAX`].
+    /// The prefix is longer than the limit.
     #[error("The prefix is longer than {PREFIX_MAX} bytes.")]
     TooLong,
     /// No site matches the prefix.
     #[error("No site is configured for the host and path of this prefix.")]
     NoSite,
-    /// More than [`SITES_MAX`] sites match the prefix.
+    /// Too many sites match the prefix.
     #[error("More than {SITES_MAX} sites match this prefix; add a host to it, or purge each site.")]
     TooManySites,
 }

@@ -314,8 +314,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the codec for the values in the tiers that [`disk`](Self::disk) and
-    /// [`redis`](Self::redis) add. Default: uncompressed MessagePack.
+    /// Sets the codec for the values in the tiers that `disk` and
+    /// `redis` add. Default: uncompressed MessagePack.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
         self.codec = Some(Arc::new(codec));
         self

@@ -49,8 +49,10 @@ const server = http.createServer((request, response) => {
   });
 });
 server.on('clientError', (error, socket) => {
-  // A connection that forebay aborts is no error of the parser.
-  if (error.code && error.code.startsWith('HPE_') && error.code !== 'HPE_INVALID_EOF_STATE') {
+  // A connection that forebay aborts is no error of the parser, and llhttp knows a fixed list of
+  // methods.
+  const ignored = ['HPE_INVALID_EOF_STATE', 'HPE_INVALID_METHOD'];
+  if (error.code && error.code.startsWith('HPE_') && !ignored.includes(error.code)) {
     errors.push(error.code + ' ' + (error.rawPacket || '').toString('latin1').slice(0, 400));
   }
   socket.destroy();

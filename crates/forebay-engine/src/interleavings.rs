@@ -133,5 +133,5 @@ fn number_in(bytes: &[u8]) -> u64 {
 }
 
 fn number_of(entry: &Entry) -> u64 {
-    number_in(entry.body.bytes().expect("a whole body"))
+    number_in(&entry.body.bytes().expect("a whole body"))
 }

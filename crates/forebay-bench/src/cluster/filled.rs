@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay::codec::{Codec, MessagePack};
 use forebay::{Cache, Cluster, Tier, TierError};
 use forebay_core::{KeyRef, Meta};
-use forebay_engine::{Budget, Stored, SystemClock, Writer, WriteMode};
+use forebay_engine::{Budget, Stored, SystemClock, WriteMode, Writer};
 use forebay_redis::Redis;
 use futures_util::future::BoxFuture;
 

@@ -24,7 +24,7 @@ pub(super) struct Server {
 }
 
 enum Process {
-    Launched(Launched),
+    Launched(Box<Launched>),
     Child(Terminated),
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn start(
     );
     std::fs::write(&file, config)?;
     let serve = ["serve", "--config", &file.to_string_lossy()];
-    let ours = Process::Launched(pinned(core, &forebay, &serve).await?);
+    let ours = Process::Launched(Box::new(pinned(core, &forebay, &serve).await?));
     let ours = Server { name: "forebay", address, process: ours };
     let servers = vec![
         ours,

@@ -45,7 +45,10 @@ fn workers_of(pid: u32) -> anyhow::Result<Vec<String>> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         names.insert(std::fs::read_to_string(thread?.path().join("comm"))?.trim().to_owned());
     }
-    Ok(names.into_iter().filter(|name| name.starts_with("forebay-")).collect())
+    let is_worker = |name: &String| {
+        name.strip_prefix("forebay-").is_some_and(|number| number.parse::<usize>().is_ok())
+    };
+    Ok(names.into_iter().filter(is_worker).collect())
 }
 
 #[tokio::test]

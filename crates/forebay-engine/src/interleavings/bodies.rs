@@ -122,7 +122,7 @@ fn a_kept_body_is_read_from_its_first_byte_by_all_who_come() {
             assert_eq!(writer.push(byte(number)), Pushed::Kept);
         }
         let whole = writer.finish().map(Body::from).expect("it was kept");
-        assert_eq!(whole.bytes().map(|bytes| &bytes[..]), Some(&[0, 1, 2][..]));
+        assert_eq!(whole.bytes().as_deref(), Some(&[0, 1, 2][..]));
         join(tasks);
     });
 }

@@ -71,7 +71,7 @@ impl Answer {
     pub fn decode(bytes: Bytes) -> Option<Self> {
         let StoredHead { status, status_line, fields } = StoredHead::parse(&bytes)?;
         let lines = memchr::memchr_iter(b'\n', fields).count();
-        let mut headers = HeaderMap::with_capacity(lines + ADDED_FIELDS);
+        let mut headers = HeaderMap::try_with_capacity(lines + ADDED_FIELDS).ok()?;
         let mut at = status_line.len();
         while at < bytes.len() {
             let end = at + line_end(&bytes[at..])?;
@@ -255,6 +255,13 @@ mod tests {
         for bytes in rows {
             assert_eq!(Answer::decode(Bytes::from_static(bytes)), None, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn a_head_with_more_lines_than_a_header_map_holds_does_not_decode() {
+        let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
+        bytes.extend(b"\r\n".repeat(1 << 15));
+        assert_eq!(Answer::decode(bytes.into()), None);
     }
 
     proptest! {

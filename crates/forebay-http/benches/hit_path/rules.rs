@@ -64,7 +64,7 @@ fn rules(count: usize, regexes: usize) -> Result<RuleSet> {
             n => vec![path(&format!("/section-{n}/**"))?],
         };
         let setting = if n.is_multiple_of(2) {
-            Setting::Ttl(ByStatus::Plain(Duration::from_secs(n as u64)))
+            Setting::Ttl(ByStatus::Plain(Duration::from_secs(60 + n as u64)))
         } else {
             Setting::SoftTimeout(Duration::from_secs(1))
         };

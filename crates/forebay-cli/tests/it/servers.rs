@@ -49,7 +49,8 @@ async fn wait_ready(cache: &Launched) -> anyhow::Result<()> {
     wait_health(cache, |health| health["state"] == "ready").await
 }
 
-async fn wait_stored(cache: &Launched, tier: &str, least: u64) -> anyhow::Result<()> {
+/// Waits until a tier has stored this number of entries.
+pub(crate) async fn wait_stored(cache: &Launched, tier: &str, least: u64) -> anyhow::Result<()> {
     let label = format!("tier=\"{tier}\",{STORED}");
     let begun = Instant::now();
     while metric(cache, "forebay_tier_writes_total", &label).await? < least {

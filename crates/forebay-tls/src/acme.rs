@@ -34,32 +34,38 @@ pub use directory::check_roots;
 use crate::store::{CertificateStore, ManagedFile};
 use storage::AcmeStorage;
 
-/// Directory of the default authority, Let's Encrypt.
+/// URL of the ACME directory of Let's Encrypt, the default certificate authority.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// Settings of automatic certificates. The operator has agreed to the terms of the authority.
+/// Settings of automatic certificates. An account is created with agreement to the terms of the
+/// authority, so the operator must have agreed to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeSettings {
-    /// URL of the authority's directory.
+    /// URL (`https`) of the authority's ACME directory, by which it is found.
     pub directory: String,
-    /// PEM file with the authorities that may sign the directory's certificate; `None` means those
-    /// of Mozilla.
+    /// PEM file with the authorities that may sign the certificate of the directory's server;
+    /// `None` means those of Mozilla, which are part of the binary.
     pub ca: Option<PathBuf>,
     /// DNS names in lower case, each of which gets a certificate of its own.
     pub names: Vec<String>,
-    /// URLs at which the authority may reach the operator, such as `mailto:ops@shop.example`.
+    /// URLs at which the authority may reach the operator, such as `mailto:ops@shop.example`. They
+    /// are sent only when an account is created.
     pub contact: Vec<String>,
-    /// Folder for keys, certificates and challenge answers.
+    /// Folder for account keys, certificates with their keys, and challenge answers. Instances with
+    /// the same folder share all of these.
     pub storage: PathBuf,
-    /// Challenges in the order in which they are tried; at least one.
+    /// Challenges in the order in which they are tried; at least one. The next one is tried if the
+    /// authority does not offer the previous one, or does not accept its answer.
     pub challenges: Vec<ChallengeKind>,
-    /// Profile of the certificates; `None` means the authority's default.
+    /// Name of the certificate profile that each order requests; `None` means the authority's
+    /// default. An authority that does not offer the profile refuses the order.
     pub profile: Option<String>,
-    /// Account at the authority's operator, if it requires one.
+    /// Account at the authority's operator, if it requires one. Used only when an ACME account is
+    /// created.
     pub external_account: Option<ExternalAccount>,
 }
 
-/// Proof of control over a name.
+/// Kind of challenge, by which the authority verifies the control over a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeKind {
     /// A certificate in a TLS handshake on port 443 (RFC 8737).
@@ -68,12 +74,13 @@ pub enum ChallengeKind {
     Http01,
 }
 
-/// External account (RFC 8555 section 7.3.4).
+/// Account at the authority's operator outside of ACME, to which a new ACME account is bound (RFC
+/// 8555 section 7.3.4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExternalAccount {
-    /// Identifier of the key.
+    /// Identifier of the HMAC key, given by the authority.
     pub id: String,
-    /// Key, decoded.
+    /// HMAC key, decoded from the base64url text of the authority.
     pub hmac_key: Vec<u8>,
 }
 
@@ -84,7 +91,7 @@ impl std::fmt::Debug for ExternalAccount {
 }
 
 impl AcmeSettings {
-    /// Returns the files in which the certificates are stored.
+    /// Returns the certificate file of each name. It is absent until the first order succeeds.
     #[must_use]
     pub fn files(&self) -> Vec<ManagedFile> {
         let storage = AcmeStorage::new(self);
@@ -127,11 +134,12 @@ impl Acme {
         Arc::new(Self { settings, answers, orders: Arc::default() })
     }
 
-    /// Starts to order and renew certificates, in a thread of its own that ends with the process.
-    /// An order that is under way then is repeated by the next process.
+    /// Starts to order and renew certificates, in a thread of its own that ends when this value is
+    /// dropped or the process ends. The next process repeats an order that is interrupted. `store`
+    /// loads the new certificates. Called once.
     ///
     /// # Errors
-    /// If the thread cannot be started.
+    /// If the thread or its runtime cannot be started.
     pub fn start(&self, store: Arc<CertificateStore>) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (settings, orders) = (self.settings.subscribe(), self.orders.clone());
@@ -140,7 +148,8 @@ impl Acme {
         Ok(())
     }
 
-    /// Replaces the settings. Orders under way are abandoned if the settings differ.
+    /// Replaces the settings. If they differ, the order in progress is abandoned, and all names are
+    /// checked at once, also those that wait after a failure.
     pub fn replace(&self, settings: &AcmeSettings) {
         self.answers.replace(settings);
         self.settings.send_if_modified(|current| {
@@ -150,13 +159,15 @@ impl Acme {
         });
     }
 
-    /// Returns the answers to challenges.
+    /// Returns the challenge answers, for the TLS servers and the HTTP service of the process.
     #[must_use]
     pub const fn answers(&self) -> &Arc<ChallengeAnswers> {
         &self.answers
     }
 
-    /// Returns the numbers of orders that ended with a certificate, and of those that failed.
+    /// Returns the number of certificates that this process has obtained, and the number of failed
+    /// attempts. All challenges of an attempt count as one; an unusable storage is a failure, too.
+    /// Abandoned orders are not counted.
     #[must_use]
     pub fn orders(&self) -> (u64, u64) {
         let OrderCounters { issued, failed } = &*self.orders;

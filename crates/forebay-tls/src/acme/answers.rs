@@ -16,10 +16,11 @@ use super::storage::AcmeStorage;
 /// Application protocol of `tls-alpn-01` (RFC 8737 section 6.2).
 const ACME_TLS_1: &[u8] = b"acme-tls/1";
 
-/// Path of the answers to `http-01` (RFC 8555 section 8.3), before the token.
+/// Beginning of the URL path at which the authority asks for an answer to `http-01`; the token
+/// follows it (RFC 8555 section 8.3).
 pub const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
-/// Answers to the challenges of all names.
+/// Reader of the answers to challenges, which any instance with the same storage has written.
 #[derive(Debug)]
 pub struct ChallengeAnswers {
     places: ArcSwap<Places>,
@@ -48,14 +49,15 @@ impl ChallengeAnswers {
         self.places.store(Arc::new(Places::new(settings)));
     }
 
-    /// Returns `true` if certificates are ordered for this host, given in lower case and without a
-    /// port.
+    /// Returns `true` if this host is one of the configured names of automatic certificates. It is
+    /// given in lower case and without a port.
     #[must_use]
     pub fn has_name(&self, host: &str) -> bool {
         self.places.load().names.contains(host)
     }
 
-    /// Returns the answer to `http-01`. Reads a file, so it must not be called by a thread that
+    /// Returns the answer to the challenge `http-01` with this token; `None` if no order waits for
+    /// one, or the token is not valid. Reads a file, so it must not be called by a thread that
     /// serves connections.
     #[must_use]
     pub fn http_01(&self, token: &str) -> Option<Vec<u8>> {
@@ -64,8 +66,9 @@ impl ChallengeAnswers {
         is_token.then(|| self.places.load().storage.challenge(token))?
     }
 
-    /// Returns the configuration for a handshake of `tls-alpn-01`. Reads a file, like
-    /// [`Self::http_01`].
+    /// Returns the configuration for a handshake of the challenge `tls-alpn-01`; `None` if the name
+    /// is not configured, or no order for it waits for an answer. The name is in lower case. Reads
+    /// a file, so it must not be called by a thread that serves connections.
     #[must_use]
     pub fn tls_alpn_01(&self, name: &str) -> Option<Arc<ServerConfig>> {
         let places = self.places.load();
@@ -85,7 +88,9 @@ impl ChallengeAnswers {
     }
 }
 
-/// Returns `true` if a client offers the protocol of `tls-alpn-01` alone (RFC 8737 section 3).
+/// Returns `true` if the first application protocol that a client offers is `acme-tls/1`, that of
+/// the challenge `tls-alpn-01` (RFC 8737). Further protocols are not examined; an authority offers
+/// none.
 #[must_use]
 pub fn acme_tls_alpn(hello: &ClientHello<'_>) -> bool {
     hello.alpn().is_some_and(|mut offered| offered.next() == Some(ACME_TLS_1))

@@ -38,10 +38,11 @@ pub(super) struct DirectoryClient {
     retry_after: Arc<Mutex<Option<Duration>>>,
 }
 
-/// Checks the file of `ca`.
+/// Checks the PEM file of [`AcmeSettings::ca`]: it has at least one certificate, and all of them
+/// can be used as authorities.
 ///
 /// # Errors
-/// One sentence that names the file.
+/// One sentence that names the file, if it cannot be read or fails the check.
 pub fn check_roots(ca: &Path) -> Result<(), String> {
     roots(ca).map(drop)
 }

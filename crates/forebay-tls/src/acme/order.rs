@@ -104,7 +104,11 @@ impl Orders<'_> {
         for challenge in &self.settings.challenges {
             match self.issue_by(name, replaced, *challenge).await {
                 Err(error @ OrderError::Challenge { .. }) => {
-                    tracing::warn!(%name, "certificate: {error}");
+                    tracing::warn!(
+                        %name,
+                        "automatic certificate: {error}; the next challenge of `challenges` is \
+                         tried, if there is one"
+                    );
                     failed = error;
                 }
                 result => return result,
@@ -171,7 +175,10 @@ impl Orders<'_> {
             match parsed {
                 Ok(credentials) => return Ok(builder.from_credentials(credentials).await?),
                 Err(error) => {
-                    tracing::warn!("account file is not valid, a new account is created: {error}");
+                    tracing::warn!(
+                        "account.json in the storage of automatic certificates is not valid, a new \
+                         account is created: {error}"
+                    );
                 }
             }
         }
@@ -189,7 +196,11 @@ impl Orders<'_> {
         let (account, credentials) = created;
         let credentials = serde_json::to_vec(&credentials).map_err(|error| error.to_string())?;
         self.storage.write_account(&credentials)?;
-        tracing::info!(directory, account = account.id(), "account for certificates created");
+        tracing::info!(
+            directory,
+            account = account.id(),
+            "account for automatic certificates created"
+        );
         Ok(account)
     }
 
@@ -212,7 +223,11 @@ impl Orders<'_> {
             match account.new_order(&new().replaces(id)).await {
                 Ok(order) => return Ok(order),
                 Err(error) => {
-                    tracing::debug!(%name, "renewal not linked to its certificate: {error}");
+                    tracing::debug!(
+                        %name,
+                        "the authority refused an order that names the certificate to replace, so \
+                         the order is sent without it: {error}"
+                    );
                 }
             }
         }
@@ -245,7 +260,8 @@ impl Orders<'_> {
                 ChallengeKind::TlsAlpn01 => {
                     let digest = proof.digest();
                     let digest = digest.as_ref().try_into();
-                    let digest = digest.map_err(|_| "the digest has another length".to_owned())?;
+                    let digest =
+                        digest.map_err(|_| "the digest of the answer is no SHA-256".to_owned())?;
                     let pem = answers::certificate(name, digest);
                     (answers::file(name), pem.map_err(|error| error.to_string())?)
                 }
@@ -291,6 +307,6 @@ fn check(file: &Path, name: &str) -> Result<(), String> {
     let certificate = certificate.map_err(|error| error.to_string())?;
     match certificate.covers(name) {
         true => Ok(()),
-        false => Err(format!("the authority sent a certificate that does not have {name}")),
+        false => Err(format!("the authority sent a certificate that is not valid for {name}")),
     }
 }

@@ -138,7 +138,8 @@ impl Renewals<'_> {
         let replaced = current.as_ref().map(Certificate::leaf);
         let issued = timeout(ORDER_MAX, orders.issue(&state.name, replaced)).await;
         drop(lock);
-        let late = || Err(OrderError::Sentence(format!("not complete within {ORDER_MAX:?}")));
+        let late =
+            || Err(OrderError::Sentence(format!("the order was not complete in {ORDER_MAX:?}")));
         match issued.unwrap_or_else(|_| late()) {
             Ok(()) => self.issued(state),
             Err(error) => self.failed(state, &error, client.take_retry_after()),
@@ -183,7 +184,9 @@ impl Renewals<'_> {
 
     fn refresh(&self) {
         let (_, errors) = self.store.refresh();
-        errors.iter().for_each(|error| tracing::error!("certificate not loaded: {error}"));
+        errors.iter().for_each(|error| {
+            tracing::error!("certificate not loaded, the previous one stays in use: {error}");
+        });
     }
 
     fn issued(&self, state: &mut NameState) {
@@ -228,7 +231,10 @@ async fn suggested(orders: &Orders<'_>, leaf: &CertificateDer<'_>) -> (Option<Wi
             (Some(window), interval.clamp(bounds.0, bounds.1))
         }
         Err(error) => {
-            tracing::debug!("no renewal time from the authority: {error}");
+            tracing::debug!(
+                "the authority gave no renewal time, it is asked again in {} s: {error}",
+                SUGGESTION_INTERVAL.as_secs()
+            );
             (None, SUGGESTION_INTERVAL)
         }
     }

@@ -184,9 +184,9 @@ impl Renewals<'_> {
 
     fn refresh(&self) {
         let (_, errors) = self.store.refresh();
-        errors.iter().for_each(|error| {
+        for error in errors {
             tracing::error!("certificate not loaded, the previous one stays in use: {error}");
-        });
+        }
     }
 
     fn issued(&self, state: &mut NameState) {

@@ -54,7 +54,7 @@ impl Validity {
     }
 }
 
-/// File that an error is about.
+/// File that a [`CertificateError`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRole {
     /// File of the certificate.
@@ -84,11 +84,11 @@ impl CertificateError {
 }
 
 impl Certificate {
-    /// Reads a certificate and its key, and checks that they match, that the certificate has a name,
-    /// and that it has not expired at `now`.
+    /// Reads a certificate and its key, and checks that they match, that the certificate has a DNS
+    /// name, and that it has not expired at `now`. The begin of its validity is not checked.
     ///
     /// # Errors
-    /// If one of the checks fails.
+    /// If a file cannot be read, or one of the checks fails.
     pub fn load(files: &CertificateFiles, now: SystemTime) -> Result<Self, CertificateError> {
         let paired = load_pair(files, now)?;
         let (names, validity) = names_and_validity(&paired.cert)
@@ -111,7 +111,7 @@ impl Certificate {
         self.validity.end
     }
 
-    /// Returns `true` if less than a tenth of the lifetime is left.
+    /// Returns `true` if less than a tenth of the certificate's lifetime is left at `now`.
     #[must_use]
     pub fn is_ending(&self, now: SystemTime) -> bool {
         self.validity.is_ending(now)
@@ -128,8 +128,8 @@ impl Certificate {
         &self.key.cert[0]
     }
 
-    /// Returns `true` if clients accept the certificate for this name, given in lower case. A
-    /// wildcard covers exactly one label (RFC 9525 section 6.3).
+    /// Returns `true` if one of the certificate's names is this one, given in lower case, or a
+    /// wildcard for it. A wildcard covers exactly one label (RFC 9525 section 6.3).
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         let parent = name.split_once('.').map(|(_, parent)| parent);

@@ -1,4 +1,4 @@
-//! Client configurations: connections to servers whose certificates are verified.
+//! Client configurations: TLS connections to servers, and the verification of their certificates.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -22,29 +22,30 @@ use crate::certificate::{CertificateFiles, FileRole, load_pair, read_certificate
 /// Encrypted stream to a server.
 pub type ClientStream<S> = tokio_rustls::client::TlsStream<S>;
 
-/// Authorities whose certificates are accepted.
+/// Authorities that may sign the certificate of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authorities {
     /// The roots of Mozilla, which are part of the binary.
     Mozilla,
-    /// The roots that the operating system trusts.
+    /// The roots that the operating system trusts when the client is built.
     System,
-    /// The certificates of a PEM file.
+    /// The certificates of this PEM file, and no others.
     File(PathBuf),
 }
 
 /// Settings of the connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Authorities of the server's certificate.
+    /// Authorities that may sign the server's certificate.
     pub authorities: Authorities,
-    /// Verifies the certificate of the server if `true`.
+    /// Verifies the certificate of the server if `true`; accepts every certificate if `false`.
     pub verify: bool,
-    /// Certificate that is shown to a server which asks for one.
+    /// Certificate that is sent to a server that asks for one; `None` sends none.
     pub certificate: Option<CertificateFiles>,
 }
 
-/// TLS client for one server. Two clients are equal if their settings and files are.
+/// TLS client for one server. Two clients are equal if their settings are, and the certificates in
+/// their files; neither the private keys nor the system's roots are compared.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -59,7 +60,7 @@ impl PartialEq for TlsClient {
     }
 }
 
-/// File of a client that cannot be used; the sentence names the file.
+/// File or trust store for which a [`TlsClient`] cannot be built; the message names it.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
 pub struct ClientError {
@@ -68,10 +69,10 @@ pub struct ClientError {
     sentence: String,
 }
 
-/// File that an error is about.
+/// File that a [`ClientError`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientFile {
-    /// File or store of the authorities.
+    /// File of the authorities, or the trust store of the system.
     Authorities,
     /// File of the client's certificate.
     Certificate,
@@ -83,7 +84,8 @@ impl TlsClient {
     /// Reads the files and builds the client.
     ///
     /// # Errors
-    /// If a file cannot be used.
+    /// If a file cannot be read or used, if the client's certificate has expired or its key does
+    /// not match, or if the system trusts no authority.
     pub fn new(settings: ClientSettings) -> Result<Self, ClientError> {
         let of_authorities = |sentence| ClientError { role: ClientFile::Authorities, sentence };
         let mut contents = DefaultHasher::new();
@@ -124,10 +126,11 @@ impl TlsClient {
         self.settings.verify
     }
 
-    /// Encrypts a connection to the server with this name.
+    /// Encrypts a connection by a TLS handshake, without a time limit. The server is asked for the
+    /// certificate of `name`, and for HTTP/1.1.
     ///
     /// # Errors
-    /// If the connection or the handshake fails; [`TlsFailure::of`] names the reason.
+    /// If the connection or the handshake fails; [`TlsFailure::of`] returns the reason in TLS.
     pub async fn connect<S>(&self, name: ServerName<'static>, io: S) -> io::Result<ClientStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -165,20 +168,21 @@ fn roots(
 /// Reason for which a TLS connection to a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFailure {
-    /// The certificate has expired, or is not valid yet.
+    /// The server's certificate has expired, or is not valid yet.
     Expired,
-    /// The certificate is for another name.
+    /// The server's certificate is for another name.
     WrongName,
-    /// The certificate is not from a trusted authority.
+    /// The server's certificate is not signed by a trusted authority.
     UnknownAuthority,
-    /// The server requires a certificate of its client.
+    /// The server sent the alert `certificate_required` of TLS 1.3: it received no certificate of
+    /// this client.
     NoClientCertificate,
     /// Any other failure of TLS.
     Other,
 }
 
 impl TlsFailure {
-    /// Returns the reason, if the error is one of TLS.
+    /// Returns the reason, if the error is one of TLS; `None` for other errors of a connection.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
         let error = error.get_ref()?.downcast_ref::<TlsError>()?;
@@ -203,7 +207,7 @@ impl TlsFailure {
         })
     }
 
-    /// Returns the code for logs and error responses.
+    /// Returns the code of a failed connection to an origin, for logs and error responses.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

@@ -21,49 +21,51 @@ use crate::acme::{ChallengeAnswers, acme_tls_alpn};
 use crate::certificate::{read, roots};
 use crate::store::CertificateStore;
 
-/// Lowest protocol version.
+/// Lowest TLS version that a server accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum MinVersion {
-    /// TLS 1.2.
+    /// TLS 1.2, so that TLS 1.2 and 1.3 are accepted.
     #[default]
     Tls12,
-    /// TLS 1.3.
+    /// TLS 1.3, so that TLS 1.2 is refused.
     Tls13,
 }
 
-/// Certificates that a listener asks of its clients.
+/// Use of client certificates by a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
-    /// None.
+    /// No certificate is requested.
     #[default]
     Off,
-    /// Verified if the client sends one.
+    /// A certificate is requested; a handshake with an invalid one fails, one without any does not.
     Optional,
-    /// Verified; a handshake without one fails.
+    /// A certificate is requested; a handshake with an invalid one, or without any, fails.
     Required,
 }
 
 /// Files with which client certificates are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthority {
-    /// PEM file with the certificates of the authorities.
+    /// PEM file with the certificates of the authorities that sign client certificates.
     pub ca: PathBuf,
-    /// PEM file with revocation lists.
+    /// PEM file with revocation lists; `None` means that no revocation is checked. With a file,
+    /// each certificate of a client's chain needs the list of its issuer, or it is refused. The
+    /// expiry of the lists is not checked.
     pub crl: Option<PathBuf>,
 }
 
 /// Settings of the TLS server of one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Lowest protocol version.
+    /// Lowest TLS version.
     pub min_version: MinVersion,
     /// Application protocols (ALPN) in the order of preference, such as `h2`.
     pub protocols: Vec<Vec<u8>>,
-    /// Certificates that clients are asked for.
+    /// Use of client certificates.
     pub client_certificates: ClientCertificates,
-    /// Authority of client certificates; required unless none are asked for.
+    /// Authority of client certificates; required unless `client_certificates` is `Off`.
     pub authority: Option<ClientAuthority>,
-    /// Maximum time of a handshake.
+    /// Maximum time of a handshake, with the wait for a slot of the process.
     pub handshake_timeout: Duration,
 }
 
@@ -81,33 +83,39 @@ pub struct TlsServer {
 pub struct Handshake<S> {
     /// Encrypted stream.
     pub stream: TlsStream<S>,
-    /// Continuation of an earlier session if `true`.
+    /// `true` if the handshake resumed an earlier session.
     pub is_resumed: bool,
-    /// Application protocol that was agreed on is HTTP/2 if `true`.
+    /// `true` if the handshake agreed on HTTP/2 (ALPN `h2`).
     pub is_h2: bool,
-    /// Verified certificate of the client as a value of `Client-Cert` (RFC 9440 section 2.2).
+    /// Verified certificate of the client as a value of `Client-Cert` (RFC 9440 section 2.2);
+    /// `None` if the client sent none.
     pub client_certificate: Option<String>,
 }
 
-/// Reason for which a handshake failed.
+/// Reason for which a handshake led to no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The handshake was not complete in time.
+    /// The handshake was not complete within `handshake_timeout`.
     #[error("the TLS handshake was not complete within handshake_timeout")]
     Timeout,
-    /// No certificate has the requested name.
-    #[error("no certificate has the server name that the client requested, or it requested none")]
+    /// The server has no certificate for the server name that the client requested, or for a client
+    /// that requests none; or no order waits for the challenge `tls-alpn-01` of that name.
+    #[error(
+        "there is no certificate, or challenge answer, for the server name that the client \
+         requested, or the client requested none"
+    )]
     UnknownName,
-    /// The handshake was a challenge for a certificate, and nothing follows it.
-    #[error("the handshake was a challenge of a certificate authority")]
+    /// The handshake was the challenge `tls-alpn-01` of a certificate authority. It was answered,
+    /// and the connection was closed.
+    #[error("the handshake was a challenge of a certificate authority, and was answered")]
     Challenge,
-    /// The client or the connection failed.
+    /// The client violated the protocol, its certificate is not valid, or the connection failed.
     #[error(transparent)]
     Failed(#[from] std::io::Error),
 }
 
 impl HandshakeError {
-    /// Returns the value of the label `result`.
+    /// Returns the value of the label `result` in the metric `forebay_handshakes_total`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -127,10 +135,12 @@ const ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
 const FROM_1_2: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
 impl TlsServer {
-    /// Builds the server. All servers of a process share the bound on handshakes under way.
+    /// Builds the server. Each permit of `handshakes`, which the servers of a process share, allows
+    /// one handshake at a time.
     ///
     /// # Errors
-    /// One sentence if the authority of client certificates cannot be used.
+    /// One sentence if the authority of client certificates is absent although it is required, or
+    /// it cannot be used, or TLS cannot be set up.
     pub fn new(
         settings: &TlsSettings,
         store: Arc<CertificateStore>,
@@ -176,7 +186,8 @@ impl TlsServer {
         })
     }
 
-    /// Returns the server with answers to the challenge `tls-alpn-01`.
+    /// Returns the server with answers to the challenge `tls-alpn-01`. With `None`, a handshake of
+    /// that challenge is handled like any other one.
     #[must_use]
     pub fn with_answers(self, answers: Option<Arc<ChallengeAnswers>>) -> Self {
         Self { answers, ..self }
@@ -188,11 +199,12 @@ impl TlsServer {
         &self.store
     }
 
-    /// Carries out a handshake. The time includes the wait for a slot, of which there are as many as
-    /// handshakes may be under way.
+    /// Carries out a handshake within `handshake_timeout`, with the wait while too many other
+    /// handshakes are in progress.
     ///
     /// # Errors
-    /// If the handshake fails or takes too long.
+    /// If the handshake fails or takes too long, if there is no certificate for the client, or if
+    /// it was a challenge of a certificate authority.
     pub async fn accept<S>(&self, stream: S) -> Result<Handshake<S>, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,

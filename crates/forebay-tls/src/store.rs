@@ -15,7 +15,8 @@ use crate::certificate::{Certificate, CertificateError, CertificateFiles};
 /// Certificate for a client that asks for an unknown name, or for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum UnknownName {
-    /// The first certificate.
+    /// The first certificate, of which those in files of the operator precede the automatic ones.
+    /// None, if the requested name is that of an automatic certificate that is not loaded yet.
     #[default]
     First,
     /// None: the handshake fails.
@@ -27,7 +28,7 @@ pub enum UnknownName {
 pub struct CertificateSources {
     /// Files of the operator, which must be valid.
     pub files: Vec<CertificateFiles>,
-    /// Files of automatic certificates, which may be absent.
+    /// Files of automatic certificates, which may be absent or not valid.
     pub managed: Vec<ManagedFile>,
     /// Certificate for unknown names.
     pub unknown_name: UnknownName,
@@ -186,7 +187,7 @@ impl CertificateStore {
         Ok(Arc::new(Self { index: ArcSwap::from_pointee(index), loads }))
     }
 
-    /// Replaces all certificates.
+    /// Replaces all certificates by those of `sources`.
     ///
     /// # Errors
     /// The first certificate of the operator that cannot be loaded. Nothing has changed then.
@@ -204,9 +205,10 @@ impl CertificateStore {
         }
     }
 
-    /// Loads the certificates whose files have changed. One that cannot be loaded keeps its old
-    /// certificate, and is tried again by the next call. Returns the number of replaced
-    /// certificates, and the errors.
+    /// Loads the certificates whose files have a new modification time or length. Where that fails,
+    /// the previous certificate stays. Returns the number of replaced certificates, and the errors
+    /// for files of the operator, which the next call tries again. An automatic certificate that
+    /// cannot be loaded is no error, and is tried again when its file changes.
     pub fn refresh(&self) -> (usize, Vec<CertificateError>) {
         let index = self.index.load();
         let (mut pairs, mut replaced, mut errors) = (index.pairs.clone(), 0, Vec::new());
@@ -246,19 +248,21 @@ impl CertificateStore {
         (replaced, errors)
     }
 
-    /// Returns `true` if a client that asks for this name gets a certificate.
+    /// Returns `true` if a client that requests this name, or none, gets a certificate, also one
+    /// for unknown names.
     #[must_use]
     pub fn serves(&self, name: Option<&str>) -> bool {
         self.index.load().select(name).is_some()
     }
 
-    /// Returns `true` if a certificate has this name, given in lower case.
+    /// Returns `true` if a loaded certificate has this name, given in lower case, or a wildcard for
+    /// it.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         self.index.load().find(name).is_some()
     }
 
-    /// Returns the first name of each certificate with the end of its validity.
+    /// Returns the first name of each loaded certificate with the end of its validity.
     #[must_use]
     pub fn ends(&self) -> Vec<(String, SystemTime)> {
         let index = self.index.load();
@@ -280,7 +284,9 @@ impl CertificateStore {
         index.managed.iter().filter(is_overdue).map(|managed| managed.file.name.clone()).collect()
     }
 
-    /// Returns the number of certificates that were loaded, and of failed attempts.
+    /// Returns the number of certificate loads since the store was created, and of failed attempts.
+    /// An attempt to load all stops at its first failure. Files of automatic certificates never
+    /// count as failed.
     #[must_use]
     pub fn loads(&self) -> (u64, u64) {
         let Loads { loaded, failed } = &self.loads;

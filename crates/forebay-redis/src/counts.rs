@@ -25,50 +25,60 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Reads that found an entry.
+    /// Reads that found a valid entry, fresh or stale. Each key of a batch counts.
     hits,
-    /// Reads that found no valid entry.
+    /// Reads that found no valid entry: none, a purged one, or a value that is not an entry of the
+    /// key. Failed reads do not count.
     misses,
     /// Entries stored.
     stored,
-    /// Removals completed.
+    /// Removals of single keys that the endpoint in use completed, also if nothing was stored.
+    /// Purges that are published to other instances, and later removals on other endpoints, do not
+    /// count.
     removed,
-    /// Bytes of values read.
+    /// Bytes of values received from Redis, as they are stored there.
     bytes_in,
-    /// Bytes of values sent to Redis.
+    /// Bytes of values sent to Redis, also of values that it did not store.
     bytes_out,
-    /// Bodies larger than the limit, which were not sent.
+    /// Entries not sent because the body is larger than `object_max`, or head and key together are
+    /// larger than 512 KiB.
     too_large,
-    /// Values not stored because they came too late, or their entry was removed or claimed
-    /// meanwhile.
+    /// Values not stored because, since their load began, the entry was purged or another writer
+    /// replaced its permission, the lease ended, or a newer version was stored or removed. Also
+    /// values whose name has data of another program.
     fills_refused,
-    /// Writes and removals refused because the server accepts no writes.
+    /// Writes, removals and lease requests refused because the server accepts no writes; also those
+    /// not tried in the second after a refusal.
     writes_refused,
-    /// Values written by another program, or of a type other than string.
+    /// Values that another program wrote or that are no strings, and invalid messages on the bus or
+    /// the wake-up channel.
     foreign,
     /// Values of another format version.
     other_version,
-    /// Values without a valid signature.
+    /// Values whose signature is missing or invalid, or present although this tier has no key.
     unauthentic,
-    /// Values whose claimed size exceeds a limit.
+    /// Values whose claimed uncompressed size exceeds the size limit, or 256 times the stored size.
     unbelievable,
     /// Values that were truncated or damaged.
     damaged,
-    /// Values whose age is unknown.
+    /// Values whose age is unknown, because another program changed their TTL or the server's clock
+    /// went back.
     ageless,
     /// Values of another key.
     other_key,
     /// Operations attempted while no endpoint answered.
     absent,
-    /// Operations that timed out.
+    /// Operations that timed out, or that their caller gave up.
     timed_out,
     /// Operations whose connection broke.
     broken,
     /// Operations denied by the server's access rules.
     denied,
-    /// Operations that the server was unable to complete.
+    /// Operations to which the server replied with another error, for example while it loads its
+    /// data.
     unable,
-    /// Connections opened.
+    /// Main connections opened, one for each endpoint and reconnect. Read-only connections, and
+    /// those of the bus reader and of tracking, do not count.
     connected,
     /// Read-only connections opened.
     read_connections,
@@ -76,30 +86,34 @@ counts! {
     leases_granted,
     /// Lease requests that found another instance holding the lease.
     leases_elsewhere,
-    /// Lease requests that found an entry.
+    /// Lease requests that found a valid entry. A request that is also the first lookup of the key
+    /// counts as a hit instead.
     leases_filled,
-    /// Leases withdrawn or expired while held by this instance.
+    /// Leases that this instance could not renew, because they were withdrawn or had expired.
     leases_lost,
-    /// Lease requests that failed, or found data of another program.
+    /// Lease requests that failed, reached a limit, or found data of another program; and detected
+    /// evictions of leases. Requests that are skipped while leases are suspended do not count.
     leases_failed,
     /// Waits for another instance that ended by timeout, without a message.
     leases_outwaited,
     /// Callers woken by a message.
     woken,
-    /// Purges published to all instances.
+    /// Purges and versions of this instance that were published to all instances at once.
     published,
     /// Purges published later, because the first attempt failed or its effect may be lost.
     republished,
     /// Purges received from other instances and other programs.
     purges_received,
-    /// Purges requested by another program.
+    /// Attempts of this instance to carry out a purge that another program requested. Each instance
+    /// carries out each request.
     purge_requests,
     /// Entries changed in Redis by another program, or replaced by another instance; counted with
     /// `tracking` only.
     changed_elsewhere,
-    /// Times that purges may have been missed.
+    /// Times that purges, or changes by other programs, may have been missed. The first connection
+    /// counts, unless a saved position proves that nothing was missed.
     bus_gaps,
-    /// Times that the bus was silent for longer than `bus_silence_max`.
+    /// Times that the bus was silent for longer than `bus_silence_max`, or that tracking stopped.
     bus_lost,
 }
 
@@ -145,9 +159,11 @@ impl Counters {
 /// [`Redis::sharing`](crate::Redis::sharing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingState {
-    /// True if purges of other instances are received. If not, cached entries may be outdated.
+    /// True if purges of other instances are received and, with `tracking`, changes by other
+    /// programs too. If not, cached entries may be outdated.
     pub bus_connected: bool,
-    /// Number of instances that were alive within the last 3 seconds, including this one.
+    /// Number of instances, including this one, that were alive in the 3 seconds before the last
+    /// check of the bus; 0 before the first check.
     pub instances: usize,
     /// Time since this instance last confirmed that it had missed no purge; `None` if never.
     pub lag: Option<Duration>,
@@ -158,11 +174,12 @@ pub struct SharingState {
 pub struct EndpointState {
     /// Address of the endpoint, without user and password.
     pub address: String,
-    /// True if the endpoint answers within its read timeout.
+    /// True if the endpoint answers within its read timeout. False for the rest of the process once
+    /// more than 10,000 removals were pending: it could return entries that were removed.
     pub is_up: bool,
-    /// True if reads and writes go to this endpoint.
+    /// True if reads and writes go to this endpoint: it is the first one that is up.
     pub is_used: bool,
-    /// True if the endpoint refuses writes.
+    /// True if the endpoint refused the last write, and none has succeeded since.
     pub is_read_only: bool,
     /// Number of removals and purges that the endpoint has not received yet. Entries that they
     /// affect are not read from it.
@@ -171,13 +188,14 @@ pub struct EndpointState {
     pub error: Option<String>,
     /// True if wake-up messages of other instances arrive over this endpoint.
     pub receives_wakeups: bool,
-    /// Cause why purges of other instances are not received over this endpoint; `None` if they are.
+    /// Cause why purges of other instances are not received over this endpoint. `None` if they are,
+    /// or if they were never requested: the endpoint was never in use, or purges are not shared.
     pub bus_error: Option<String>,
-    /// Cause why changes by other programs are not received over this endpoint; `None` if they are,
-    /// or tracking is disabled.
+    /// Cause why changes by other programs are not received over this endpoint. `None` if they are,
+    /// or if they are not requested: the endpoint is not in use, or tracking is disabled.
     pub tracking_error: Option<String>,
-    /// Cause why leases are suspended, so that each instance loads for itself; `None` if leases are
-    /// granted.
+    /// Cause why leases are suspended, so that each instance loads for itself. `None` if they are
+    /// not suspended, also if none was requested from this endpoint.
     pub lease_error: Option<String>,
 }
 
@@ -190,7 +208,8 @@ pub enum Notice {
         /// Address of the endpoint.
         address: String,
     },
-    /// The endpoint failed. Sent again only when the cause changes.
+    /// The endpoint failed, or refused an operation. Sent again only when the cause changes, or
+    /// after the endpoint came up again.
     Failure {
         /// Address of the endpoint.
         address: String,
@@ -204,16 +223,16 @@ pub enum Notice {
         /// Cause of the failure.
         why: String,
     },
-    /// Purges of other instances are not received over the endpoint. Sent again only when the cause
-    /// changes.
+    /// The endpoint answers, but purges of other instances are not received over it. Sent again
+    /// only when the cause changes. For a timeout or a lost connection, `Failure` is sent instead.
     BusUnavailable {
         /// Address of the endpoint.
         address: String,
         /// Cause of the failure.
         why: String,
     },
-    /// Changes by other programs are not received although tracking is enabled. Sent again only
-    /// when the cause changes.
+    /// Changes by other programs are not received although tracking is enabled, so the bus counts
+    /// as disconnected. Sent again only when the cause changes.
     TrackingUnavailable {
         /// Address of the endpoint.
         address: String,
@@ -240,10 +259,18 @@ impl std::fmt::Display for Notice {
                 )
             }
             Self::BusUnavailable { address, why } => {
-                write!(f, "server {address}: purges of other instances are not received: {why}")
+                write!(
+                    f,
+                    "server {address}: purges of other instances are not received: {why}; until \
+                     they are, stored entries count as unverified"
+                )
             }
             Self::TrackingUnavailable { address, why } => {
-                write!(f, "server {address}: changes by other programs are not received: {why}")
+                write!(
+                    f,
+                    "server {address}: changes by other programs are not received: {why}; until \
+                     they are, stored entries count as unverified"
+                )
             }
             Self::LeasesAvailable { address } => {
                 write!(f, "server {address}: leases are granted again")

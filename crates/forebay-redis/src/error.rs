@@ -29,15 +29,20 @@ pub enum Error {
     /// Data of another program is stored under a name of this cache. It is left unchanged.
     #[error("data of another program is stored in Redis under a name of forebay")]
     ForeignData,
-    /// The limit of concurrent leases, of requests that wait for one, or of attempts is reached.
-    #[error("the limit of concurrent leases, or of requests that wait for one, is reached")]
+    /// A lease request reached a limit: 256 leases of one key, 65,536 awaited leases, or three
+    /// attempts that each found an unusable entry. This instance loads without a lease.
+    #[error(
+        "a lease was not granted: the limit of concurrent leases, of awaited leases or of attempts \
+         is reached"
+    )]
     Busy,
-    /// The server evicted a lease, so several instances may load the same key.
+    /// The server evicted a lease, so several instances may load the same key. Leases are suspended
+    /// for 10 seconds.
     #[error("Redis evicted leases: give Redis more memory, or the eviction policy allkeys-lru")]
     EvictsLeases,
-    /// The server is temporarily unable: it is loading its data, or a part of the cluster is
-    /// missing.
-    #[error("Redis cannot answer at present: {0}")]
+    /// The server replied with another error, given here: it is loading its data, a part of the
+    /// cluster is missing, or the error is unknown.
+    #[error("Redis replied with an error that may be temporary: {0}")]
     Unable(String),
 }
 

@@ -31,8 +31,9 @@ pub struct Settings {
     /// Endpoints that are used, in this order, while the nearest one does not answer: another
     /// region, a replica.
     pub fallback: Vec<EndpointSettings>,
-    /// Prefix of all names in Redis, 1 to 64 bytes. Caches with the same namespace on one server
-    /// share their entries.
+    /// Prefix of all names in Redis: 1 to 64 ASCII letters, digits, `-`, `_`, `.` or `:`. Tiers
+    /// with the same namespace on one server share their entries; with `sharing`, also leases and
+    /// purges.
     pub namespace: String,
     /// Size limit, compression and signature of stored values.
     pub sealing: Sealing,
@@ -57,13 +58,15 @@ impl Settings {
 pub struct EndpointSettings {
     /// Addresses of the servers.
     pub servers: Servers,
-    /// Login of this cache; overrides the login in the URL.
+    /// Login of this cache on the servers; overrides the login in the URL. Sentinels get the login
+    /// of their first URL instead.
     pub login: Option<Login>,
     /// Certificates for `rediss://` URLs.
     pub tls: TlsSettings,
-    /// Timeout of a read. An endpoint that answers its health check later than this is not used.
+    /// Timeout of a read or a lease request, above zero. An endpoint that answers its health check
+    /// later than this is not used.
     pub read_timeout: Duration,
-    /// Timeout of a write, and of a removal.
+    /// Timeout of a write, a removal or a purge, above zero.
     pub write_timeout: Duration,
 }
 
@@ -100,7 +103,8 @@ pub enum Servers {
     Sentinel {
         /// Name of the master in the Sentinels' configuration.
         master: String,
-        /// URLs of the Sentinels.
+        /// URLs of the Sentinels. Database, TLS, user and password of the first URL apply to the
+        /// master (unless `login` overrides user and password), and its login to all Sentinels.
         nodes: Vec<String>,
     },
 }
@@ -119,7 +123,7 @@ impl fmt::Debug for Servers {
 /// User name and password for Redis.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// User name; `None` is the default user.
+    /// User name; `None` keeps the user in the URL, or else is the default user.
     pub user: Option<String>,
     /// Password of the Redis user.
     pub password: String,
@@ -135,10 +139,11 @@ impl fmt::Debug for Login {
 /// TLS certificates for connections to Redis, in PEM format.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Root certificates that sign the server's certificate; `None` uses the public web
-    /// authorities.
+    /// Root certificates in PEM format, one of which has signed the server's certificate. `None`
+    /// uses the public web authorities that are built in (webpki-roots), not those of the system.
     pub authority: Option<Vec<u8>>,
-    /// Client certificate chain and its private key, in this order; `None` sends no certificate.
+    /// Client certificate chain and its private key, in this order and in PEM format; `None` sends
+    /// no certificate.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -95,8 +95,8 @@ impl Redis {
         })))
     }
 
-    /// Returns totals since `connect`: reads by result, writes, rejected values, errors, bytes and
-    /// connections.
+    /// Returns totals since `connect`: reads by result, writes, rejected values, errors, bytes,
+    /// connections, leases and purges.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()

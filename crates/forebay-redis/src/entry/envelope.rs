@@ -123,12 +123,15 @@ pub enum Undecodable {
              only"
     )]
     OtherVersion(u8),
-    /// The signature of the value is wrong, missing, or cannot be verified.
+    /// The signature of the value is wrong or missing, or present although the reader has no key.
     #[error("the signature of the Redis value is missing, invalid or not expected")]
     Unauthentic,
     /// The value claims this uncompressed size in bytes, above the limit or above 256 times its
     /// stored size.
-    #[error("the Redis value claims an uncompressed size of {0} bytes, above the limit")]
+    #[error(
+        "the Redis value claims an uncompressed size of {0} bytes, above the size limit or above \
+         256 times its stored size"
+    )]
     Unbelievable(u64),
     /// The value is truncated, damaged, or does not decompress to its claimed size.
     #[error("the Redis value is damaged")]
@@ -173,9 +176,10 @@ pub enum AgeSource {
 /// Times that are recorded with a value in Redis, so that a reader can compute its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// TTL of the value in Redis.
+    /// TTL of the value in Redis when it was stored.
     pub ttl: Duration,
-    /// Earliest possible time on the server's clock when the frame was encoded, since the epoch.
+    /// Earliest possible time on the server's clock when the frame was encoded, since the epoch;
+    /// `None` if unknown.
     pub from: Option<Duration>,
 }
 
@@ -185,7 +189,7 @@ pub struct Annotations {
     /// Random number that identifies this value among all values stored under its name.
     pub stamp: u64,
     /// Purge label: the purge generations of the entry's tags and site when it was stored; at most
-    /// 128 KiB.
+    /// 128 KiB. Empty if the writer did not share purges.
     pub label: Bytes,
 }
 

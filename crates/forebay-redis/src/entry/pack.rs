@@ -18,8 +18,8 @@ pub(crate) const RATIO_MAX: usize = 256;
 /// Compression settings of values in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Compression of written values. Each value names its compression, so readers accept all of
-    /// them.
+    /// Compression of written values. A value that would not shrink, or would shrink to less than
+    /// a 256th, stays uncompressed. Each value names its compression, so readers accept all.
     pub codec: Codec,
     /// Minimum size of a value in bytes for compression; smaller values hardly shrink.
     pub threshold: usize,

@@ -26,18 +26,20 @@ pub struct SharingSettings {
     /// Id of this instance, unique among all instances; random by default.
     pub instance: [u8; 16],
     /// Duration of a lease that is not renewed; after it, another instance may load the key.
+    /// Default: 1.5 s.
     pub lease: Duration,
-    /// Interval at which the instance that loads renews its lease.
+    /// Interval at which the instance that loads renews its lease. Default: 500 ms.
     pub heartbeat: Duration,
-    /// Maximum time for which a lease is renewed.
+    /// Maximum time for which a lease is renewed. Default: 60 s.
     pub hard_limit: Duration,
-    /// Lease terms of single sites or caches, by namespace of the key; they replace the three
-    /// durations above.
+    /// Lease terms for keys of single namespaces (site ids or cache names). They replace `lease`,
+    /// `heartbeat` and `hard_limit`.
     pub lease_overrides: HashMap<Box<[u8]>, LeaseTerms>,
     /// Maximum time without confirmation that no purge was missed; after it, stored entries count
-    /// as unverified.
+    /// as unverified. Default: 1 s.
     pub bus_silence_max: Duration,
-    /// Approximate number of purges that Redis keeps on the bus.
+    /// Approximate number of purges that Redis keeps on the bus. An instance that is further behind
+    /// has missed some. Default: 16,384.
     pub bus_length: u64,
     /// True if writes and removals by other programs also invalidate entries here. Redis then sends
     /// each instance one message for each stored entry. A Redis Cluster does not support it.

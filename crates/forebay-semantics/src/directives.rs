@@ -24,7 +24,8 @@ const NAME_MAX: usize = 22;
 ///
 /// Names are case-insensitive, arguments may be tokens or quoted strings, and unknown directives are
 /// ignored. Of contradicting duplicates the stricter one applies, so the order of directives does not
-/// matter (section 4.2.1 leaves this choice). A malformed duration counts as the strictest one.
+/// matter (section 4.2.1 leaves this choice). A malformed duration counts as zero, but a malformed
+/// `min-fresh` is ignored. Durations are at most 2^31 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
     /// Argument of `max-age` (RFC 9111 sections 5.2.1.1 and 5.2.2.1); zero if malformed.
@@ -40,8 +41,8 @@ pub struct Directives {
     pub stale_while_revalidate: Option<Duration>,
     /// Argument of `stale-if-error` (RFC 5861 section 4); zero if malformed.
     pub stale_if_error: Option<Duration>,
-    /// Scope of `no-cache` (RFC 9111 sections 5.2.1.4 and 5.2.2.4); `None` if the directive is
-    /// absent.
+    /// Scope of `no-cache` (RFC 9111 sections 5.2.1.4 and 5.2.2.4), or of `Pragma: no-cache` in a
+    /// request without `Cache-Control`; `None` if the directive is absent.
     pub no_cache: Option<Scope>,
     /// Scope of `private` (RFC 9111 section 5.2.2.7); `None` if the directive is absent.
     pub private: Option<Scope>,
@@ -87,7 +88,8 @@ impl Directives {
         found
     }
 
-    /// Parses the directives of a response. `Pragma` is ignored (RFC 9111 section 5.4).
+    /// Parses the directives of a response in `Cache-Control`. `Pragma` is ignored (RFC 9111
+    /// section 5.4), and so are targeted fields, which [`policy::Policy::of`] reads.
     #[must_use]
     pub fn of_response(headers: &impl FieldLines) -> Self {
         Self::of_field(headers, &CACHE_CONTROL)

@@ -62,13 +62,15 @@ const CLAIM_PREFIX: &str = "x-forwarded";
 pub struct Sender<'a> {
     /// Address of the client.
     pub client: PeerAddress,
-    /// Addresses between the client and the cache, in the order of the request.
+    /// Addresses of the proxies that the request passed, the one nearest to the client first. The
+    /// last one is the peer of the connection, unless that is the client or has no IP address.
     pub proxies: &'a [IpAddr],
     /// Scheme that the client used.
     pub scheme: Scheme,
-    /// Verified certificate of the client in the form of RFC 9440.
+    /// Verified certificate of the client in the form of RFC 9440, sent as `Client-Cert`.
     pub certificate: Option<&'a HeaderValue>,
-    /// Field in which trusted proxies name the client, if it is not one of the usual ones.
+    /// Field in which trusted proxies name the client, if it is not one of the usual ones. It is
+    /// removed from the request.
     pub claim: Option<&'a HeaderName>,
     /// Adds `Forwarded` (RFC 7239) if `true`.
     pub is_forwarded_added: bool,
@@ -112,7 +114,8 @@ fn node(address: IpAddr) -> String {
 }
 
 /// Replaces all forwarding fields of a request with known values: addresses, the scheme, the
-/// requested host and the verified certificate. Returns the number of removed fields.
+/// requested host and the verified certificate. A value that is unknown is not sent. Returns the
+/// number of different field names that were removed.
 ///
 /// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them.
 pub fn replace_forwarding(

@@ -26,9 +26,9 @@
 //!
 //! [`rules`] lists every rule of these RFCs with its implementation and its test.
 //!
-//! No function fails: malformed fields are interpreted as the RFCs define, and where they leave a
-//! choice, in the stricter way. A field that can mean both "store" and "do not store" means "do not
-//! store".
+//! A malformed field is never an error: it is interpreted as the RFCs define, and where they leave
+//! a choice, in the stricter way. A field that can mean both "store" and "do not store" means "do
+//! not store".
 //!
 //! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
 //! everything that depends on stored entries.

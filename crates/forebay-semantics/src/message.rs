@@ -7,8 +7,8 @@ use http::{HeaderMap, Method, StatusCode};
 /// Options of a site for storing responses, where the RFCs leave a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Freshness lifetime of a response without an explicit one, if its status allows a heuristic
-    /// lifetime. Zero selects the heuristic of `Last-Modified`.
+    /// Freshness lifetime of a response without an explicit one, if its status or `public` allows a
+    /// heuristic lifetime. Zero selects the heuristic of `Last-Modified`.
     pub default_ttl: Duration,
     /// Freshness lifetime of a response with status 404, 405, 410, 414 or 501 without an explicit
     /// one. Zero selects `default_ttl`.
@@ -19,7 +19,7 @@ pub struct Rules {
     /// its `Vary` names that field.
     pub share_codings: bool,
     /// Gives a response to a request with `Cookie` a heuristic lifetime if it has neither explicit
-    /// freshness nor `public`.
+    /// freshness nor `public`. If `false`, that response is not stored.
     pub heuristics_with_cookie: bool,
     /// Values that the rules of the site set for one response.
     pub forced: Forced,
@@ -28,29 +28,32 @@ pub struct Rules {
 /// Values that the rules of a site set for one response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forced {
-    /// Freshness lifetime, whatever the response states.
+    /// Freshness lifetime, whatever the response states, `no-cache` included.
     pub ttl: Option<Duration>,
-    /// Freshness lifetime of a response without an explicit one, also if its status does not allow a
-    /// heuristic lifetime.
+    /// Freshness lifetime of a response without an explicit one, also if its status does not allow
+    /// a heuristic lifetime. It replaces `default_ttl` and `negative_ttl` of [`Rules`].
     pub default_ttl: Option<Duration>,
-    /// Smallest lifetime, unless the response states none or zero.
+    /// Smallest lifetime. It applies neither to a lifetime of zero nor to one that `ttl` sets.
     pub min_ttl: Option<Duration>,
-    /// Largest lifetime.
+    /// Largest lifetime, also of one that `ttl` or `min_ttl` sets.
     pub max_ttl: Option<Duration>,
-    /// Window of stale-while-revalidate, unless the response forbids stale responses.
+    /// Window of stale-while-revalidate in place of the stated one, unless the response forbids
+    /// stale responses.
     pub stale_while_revalidate: Option<Duration>,
-    /// Window of stale-if-error, unless the response forbids stale responses.
+    /// Window of stale-if-error in place of the stated one, unless the response forbids stale
+    /// responses.
     pub stale_if_error: Option<Duration>,
-    /// Set if `Set-Cookie` was removed, which would have kept the response out of storage.
+    /// Removal of `Set-Cookie` by a rule. After it, a response to a request with credentials is
+    /// stored only if the origin states a positive lifetime.
     pub set_cookie: SetCookieRemoval,
-    /// Prohibitions that the operator has ordered to ignore.
+    /// Prohibitions that do not apply, because the operator ignores them (`unsafe_ignore`).
     pub ignored: Ignored,
 }
 
 /// Removal of `Set-Cookie` by a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookieRemoval {
-    /// The response is as the origin sent it.
+    /// No rule removed the field.
     #[default]
     None,
     /// A rule removed the field.

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::forwarding::hop::PSEUDONYM;
 
-/// Inline capacity in bytes, enough for the longest value, so that rendering allocates only the
-/// value itself.
+/// Inline capacity in bytes of a rendered `Cache-Status` value, enough for the longest one that
+/// forebay makes.
 pub const VALUE_USUAL: usize = 128;
 
 /// Parameters of this cache's member of a `Cache-Status` field (RFC 9211).
@@ -19,20 +19,21 @@ pub struct CacheStatus {
     /// Remaining freshness lifetime of the response in seconds, negative for a stale response (RFC
     /// 9211 section 2.4); `None` omits it.
     pub ttl: Option<i64>,
-    /// Additional token that explains the handling (RFC 9211 section 2.8).
+    /// Additional token that explains the handling (RFC 9211 section 2.8); `None` omits it.
     pub detail: Option<&'static str>,
 }
 
-/// Source of a response: the store or the origin.
+/// Handling of a request: answered from the store, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
-    /// The response comes from the store, without a request to the origin.
+    /// The response comes from the store, memory or a lower tier.
     Hit,
-    /// The response comes from the origin.
+    /// The response does not come from the store: it is that of the origin, or was made by this
+    /// cache.
     Forward(Forward),
 }
 
-/// Request that was forwarded to the origin, alone or collapsed with others.
+/// Parameters of a request that was not answered from the store (RFC 9211 sections 2.2 to 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// Reason why the stored response was not used (RFC 9211 section 2.2).
@@ -41,7 +42,8 @@ pub struct Forward {
     pub status: Option<u16>,
     /// True if the response was stored (RFC 9211 section 2.5).
     pub stored: bool,
-    /// True if one load served several requests (RFC 9211 section 2.6).
+    /// True if the request shared the load of another request or instance (RFC 9211 section 2.6).
+    /// It is false for the request that started the load.
     pub collapsed: bool,
 }
 
@@ -52,8 +54,8 @@ impl CacheStatus {
         Self { handling: Handling::Hit, ttl: Some(ttl), detail: None }
     }
 
-    /// Creates the status of a response from the store despite a reason against it, which becomes
-    /// the detail.
+    /// Creates the status of a response from the store despite a reason against it, such as a
+    /// failed load; the code of the reason becomes the detail.
     #[must_use]
     pub const fn hit_despite(why: Why, ttl: i64) -> Self {
         Self { handling: Handling::Hit, ttl: Some(ttl), detail: Some(why.code()) }
@@ -69,7 +71,7 @@ impl CacheStatus {
         Self { handling: Handling::Forward(forward), ttl: None, detail }
     }
 
-    /// Returns the parameters as a `Cache-Status` field value.
+    /// Returns this cache's member as a `Cache-Status` field value, such as `forebay; hit; ttl=5`.
     #[must_use]
     pub fn to_value(&self) -> HeaderValue {
         // The fallback applies only to a detail that is not a token.

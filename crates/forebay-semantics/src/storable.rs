@@ -21,33 +21,38 @@ pub enum Unstorable {
     Method,
     /// The request has `no-store`.
     RequestNoStore,
-    /// The response has `no-store`.
+    /// The response has `no-store`, which neither `must-understand` nor `unsafe_ignore` overrides.
     NoStore,
-    /// The response has `private`.
+    /// The response has `private` without field names, or with one that identifies the response,
+    /// such as `vary`; and `unsafe_ignore` does not override it.
     Private,
-    /// The request has credentials, and the response does not permit sharing.
+    /// The request has `Authorization`, and the response has none of `public`, `must-revalidate`
+    /// and `s-maxage`; and `unsafe_ignore` does not override it.
     Authorization,
-    /// The response has `Set-Cookie` and was made for one client.
+    /// The response has `Set-Cookie`, neither `private` nor `no-cache` names that field, and no
+    /// option of the site or of a rule permits storing it.
     SetCookie,
-    /// The request has a cookie, and the response has neither an explicit lifetime nor `public`: it
-    /// may have been made for one client.
+    /// The request has a cookie, the response has neither an explicit lifetime nor `public`, and no
+    /// option permits storing it: it may have been made for one client.
     Cookie,
-    /// The response has `Vary: *` or a malformed `Vary`.
+    /// The response has `Vary: *`, a malformed `Vary`, or one with more than 32 names.
     VaryAny,
     /// The status is interim or 304, or it is unknown and the response has `must-understand`.
     Status,
-    /// The response is partial (206).
+    /// The response is partial (206), and is not to be stored as a part, or states no range.
     Partial,
-    /// The response has neither freshness nor a validator, or its status requires explicit
-    /// freshness.
+    /// The response has no lifetime, no stale window and no validator; or it has no explicit
+    /// lifetime, and its status does not permit another one.
     NoFreshness,
-    /// A rule of the site says so.
+    /// A rule of the site has `store = false`.
     Rule,
-    /// A rule would share the response, and its request had `Cookie` or `Authorization`.
+    /// A rule would share the response, the origin states no positive lifetime, and the request had
+    /// `Cookie` or `Authorization`.
     UnkeyedCredentials,
-    /// A rule's edit of the exchange failed.
+    /// The value of an edit by a rule was invalid or longer than 8 KiB.
     EditFailed,
-    /// The media type contradicts the extension of the path.
+    /// The media type contradicts the extension of the path, and the response has neither `public`
+    /// nor `s-maxage`.
     TypeMismatch,
 }
 
@@ -82,12 +87,13 @@ pub struct Storable {
     pub lifetime: Lifetime,
     /// Source of the freshness lifetime: the origin server, or this cache.
     pub lifetime_origin: LifetimeOrigin,
-    /// Fields of the response that must not be stored; only the requesting client gets them.
+    /// Fields of the response that must not be stored, because `private` or `no-cache` names them;
+    /// only the requesting client gets them.
     pub withheld: Withheld,
 }
 
 /// Decides whether a shared cache may store this response, received at `received` (RFC 9111 section
-/// 3).
+/// 3). A 206 is refused; see [`check_storable_part`].
 ///
 /// If `private` or `no-cache` names fields, all other fields may be stored: see [`Withheld`].
 ///
@@ -125,6 +131,7 @@ pub fn check_storable_part(
 }
 
 /// Decides whether a shared cache may store this response with all its fields (RFC 9111 section 3).
+/// A 206 is refused.
 ///
 /// A qualified `private="field"` forbids it like an unqualified one, which section 5.2.2.7 permits.
 /// [`check_storable`] stores the other fields instead.

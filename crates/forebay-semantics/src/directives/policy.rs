@@ -24,7 +24,7 @@ pub struct Policy {
 /// Field whose directives control the caching of a response (RFC 9213).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RuledBy {
-    /// `Cache-Control`; `Expires` applies if it has no freshness directive.
+    /// `Cache-Control`, also if it is absent; `Expires` applies if it has no freshness directive.
     CacheControl,
     /// A field of [`TARGETED`]; `Cache-Control` and `Expires` are ignored.
     Targeted(HeaderName),

@@ -52,7 +52,8 @@ impl Withheld {
         Self(names)
     }
 
-    /// Returns the fields that the `private` and `no-cache` directives of a response name.
+    /// Returns the fields that the `private` and `no-cache` directives of a response name. A
+    /// directive that names a field which identifies the response, such as `vary`, adds none.
     #[must_use]
     pub fn of(response: &HeaderMap) -> Self {
         Self::remove_qualified(&mut Policy::of(response).said)

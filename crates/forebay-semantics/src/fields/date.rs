@@ -34,7 +34,8 @@ const WEEKDAY_SHORT: usize = 3;
 /// `Sunday, 06-Nov-94 08:49:37 GMT` or `Sun Nov  6 08:49:37 1994`.
 ///
 /// Letter case is ignored (RFC 9111 section 4.2), and a wrong weekday is accepted; everything else
-/// must match exactly, including the zone `GMT`. `None` for other text and for dates before 1970.
+/// must match exactly, including the zone `GMT`. A two-digit year is one of 1970 to 2069. `None`
+/// for other text and for dates before 1970.
 #[must_use]
 pub fn http_date(value: &[u8]) -> Option<WallTime> {
     read(value, PRESENT_YEAR)

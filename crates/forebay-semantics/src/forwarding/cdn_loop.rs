@@ -28,7 +28,8 @@ pub fn add(headers: &mut HeaderMap, marker: &LoopMarker) {
     headers.append(CDN_LOOP, marker.0.clone());
 }
 
-/// Returns `true` if the request carries the marker, so that it has been sent for this site before.
+/// Returns `true` if the request carries the marker, so that this process has sent it for this site
+/// before.
 #[must_use]
 pub fn has_passed(headers: &HeaderMap, marker: &LoopMarker) -> bool {
     tokens(headers, &CDN_LOOP).any(|member| member == marker.0.as_bytes())

@@ -67,10 +67,11 @@ pub struct ProxyTrust {
 /// Client of a request, as named by trusted proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedClient {
-    /// Address of the client; that of the peer if the field is missing or unusable.
+    /// Address of the client: of the addresses in the field, the last that is not a trusted proxy,
+    /// or the first if all are. That of the peer if the field is missing or unusable.
     pub address: PeerAddress,
-    /// Addresses between the client and forebay, in the order of the request; the last is the peer,
-    /// unless it is the client itself or has no IP address.
+    /// Addresses of the proxies that the request passed, the one nearest to the client first. The
+    /// last one is the peer of the connection, unless that is the client or has no IP address.
     pub proxies: Vec<IpAddr>,
     /// Scheme that the client used, if a trusted proxy stated it.
     pub scheme: Option<Scheme>,

@@ -85,7 +85,8 @@ impl Networks {
     /// Adds a network in CIDR notation, an address, or one of `loopback`, `private` and `unix`.
     ///
     /// # Errors
-    /// The rest of a sentence that begins with the text, if it is none of these.
+    /// The rest of a sentence that begins with the text, if it is none of these, has bits set after
+    /// the prefix length, or is an IPv4-mapped network.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         match text {
             "unix" => self.unix = true,

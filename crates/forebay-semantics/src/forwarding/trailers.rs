@@ -63,8 +63,8 @@ pub fn are_accepted(request: &HeaderMap) -> bool {
     tokens(request, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Adds `TE: trailers` to a request to the origin, so that it may send trailers. RFC 9110 section
-/// 10.1.4: `TE` is hop-by-hop, and `Connection` has to name it.
+/// Sets `TE: trailers` and `Connection: te` in a request to the origin, so that it may send
+/// trailers. RFC 9110 section 10.1.4: `TE` is hop-by-hop, and `Connection` has to name it.
 pub fn take(request: &mut HeaderMap) {
     request.insert(TE, HeaderValue::from_static("trailers"));
     request.insert(CONNECTION, HeaderValue::from_static("te"));

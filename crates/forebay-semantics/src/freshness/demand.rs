@@ -6,11 +6,12 @@ use http::header::{CACHE_CONTROL, PRAGMA};
 use crate::directives::Directives;
 use crate::fields::FieldLines;
 
-/// Translates the request directives of RFC 9111 section 5.2.1 to a demand; values without a directive
-/// are taken from the demand of the site.
+/// Translates the request directives of RFC 9111 section 5.2.1 to a demand. Requirements for which
+/// no directive exists are those of `site`; a directive that is absent sets no requirement. A
+/// request with neither `Cache-Control` nor `Pragma` has the demand of `site`.
 ///
-/// The directives are advisory for a cache (section 5.2.1); forebay honours them. A request with
-/// neither `Cache-Control` nor `Pragma` costs two map lookups and no allocation.
+/// The directives are advisory for a cache (section 5.2.1); forebay honours them. A request without
+/// them costs two map lookups and no allocation.
 #[must_use]
 #[inline]
 pub fn demand(headers: &impl FieldLines, site: &Demand) -> Demand {

@@ -23,7 +23,7 @@ const HEURISTIC_MAX: Duration = Duration::from_hours(24);
 /// 9111 section 4.2).
 ///
 /// `no-cache`, qualified or not, means zero freshness and no stale use: section 5.2.2.4 says that
-/// caches often treat the qualified form so.
+/// caches often treat the qualified form so. `ttl` of [`Rules::forced`] replaces the zero.
 #[must_use]
 pub fn lifetime(answered: ResponseRef<'_>, rules: &Rules, received: WallTime) -> Lifetime {
     lifetime_of(&Policy::of(answered.headers), answered, rules, received).0
@@ -83,10 +83,11 @@ pub(crate) fn lifetime_of(
 /// Source of a freshness lifetime: the origin server, or this cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeOrigin {
-    /// The origin server stated the lifetime.
+    /// The origin server stated the lifetime; or there is none, because the status permits no
+    /// heuristic.
     Origin,
-    /// This cache chose the lifetime, because the origin server stated none. It may be varied by a
-    /// random amount.
+    /// This cache chose the lifetime, because the origin server stated none, or a rule replaces it
+    /// (`ttl`, `min_ttl`). It may be varied by a random amount.
     Cache,
 }
 

@@ -23,7 +23,8 @@ pub struct GroupLimits {
     pub length: usize,
 }
 
-/// Returns the groups of a response, in the order of the field.
+/// Returns the groups of a response, in the order of the field. Names beyond the limits are
+/// omitted, and a field that is not a list of Strings counts as absent.
 ///
 /// A group is valid only for the origin (scheme, host, port) of the response (RFC 9875 section 2.1):
 /// two origins that use the same name do not share a group.
@@ -32,9 +33,9 @@ pub fn groups(answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
     strings(answer, &CACHE_GROUPS, limits)
 }
 
-/// Returns the groups that this exchange invalidates: only after a successful unsafe request, see
-/// [`invalidates`](crate::invalidation::unsafe_methods::invalidates). In the response to a safe method the field
-/// is ignored (RFC 9875 section 3).
+/// Returns the groups that this exchange invalidates. In the response to a safe method the field is
+/// ignored (RFC 9875 section 3). The status is not examined: the caller must ignore an exchange
+/// that does not invalidate, see [`invalidates`](crate::invalidation::unsafe_methods::invalidates).
 #[must_use]
 pub fn invalidated_groups(method: &Method, answer: &HeaderMap, limits: GroupLimits) -> Vec<String> {
     if is_safe(method) {

@@ -42,7 +42,8 @@ pub fn invalidates(method: &Method, status: StatusCode) -> bool {
 /// `Location` and `Content-Location`.
 ///
 /// RFC 9111 section 4.4: only targets of the same origin, so that one server cannot invalidate the
-/// entries of another.
+/// entries of another. A field with several lines is ignored. Method and status are not examined;
+/// see [`invalidates`].
 #[must_use]
 pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[String; 2]> {
     let mut found: SmallVec<[String; 2]> = SmallVec::new();
@@ -55,9 +56,9 @@ pub fn also_invalidated(target: Target<'_>, answer: &HeaderMap) -> SmallVec<[Str
     found
 }
 
-/// Returns true if the response to a POST may be stored for GET of the same target: its
-/// `Content-Location` is the target, and it states its freshness (RFC 9110 sections 8.7 and 9.3.3).
-/// Storability itself is decided as for GET.
+/// Returns true if the response to a POST may be stored for GET of the same target: its status is
+/// 200, its `Content-Location` is the target, and it states its freshness (RFC 9110 sections 8.7
+/// and 9.3.3). Storability itself is decided as for GET.
 #[must_use]
 pub fn stands_for_get(target: Target<'_>, answered: ResponseRef<'_>) -> bool {
     let reference = single(answered.headers, &CONTENT_LOCATION).and_then(|one| one.to_str().ok());
@@ -71,8 +72,8 @@ pub fn stands_for_get(target: Target<'_>, answered: ResponseRef<'_>) -> bool {
         && states_freshness(answered.headers)
 }
 
-/// Returns true if a response states its freshness explicitly, which the response to a POST must do
-/// to be stored (RFC 9110 section 9.3.3).
+/// Returns true if a response states its freshness explicitly, by `s-maxage`, `max-age` or
+/// `Expires` of any value. The response to a POST must do so to be stored (RFC 9110 section 9.3.3).
 #[must_use]
 pub fn states_freshness(answer: &HeaderMap) -> bool {
     let policy = Policy::of(answer);

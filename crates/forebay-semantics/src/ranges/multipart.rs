@@ -10,8 +10,7 @@ use crate::ranges::partial::{ContentRange, Span, text_value};
 /// Prefix of every boundary.
 const BOUNDARY_PREFIX: &str = "forebay-";
 
-/// Body of a `multipart/byteranges` response (RFC 9110 section 14.6): its pieces in order, and its
-/// length.
+/// Body of a `multipart/byteranges` response (RFC 9110 section 14.6) as a list of pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
     boundary: String,
@@ -28,7 +27,8 @@ pub enum Piece {
 }
 
 impl Multipart {
-    /// Builds the response with these ranges of a body of `length` bytes and these stored fields.
+    /// Builds the body with these ranges of a stored body of `length` bytes. Each part has the
+    /// `Content-Type` of the stored fields.
     ///
     /// `chance` is a random number, different for each response, from which the boundary is made:
     /// 128 unpredictable bits do not occur in the body.

@@ -11,8 +11,8 @@ use crate::message::ResponseRef;
 use crate::validation::validate::{merge_not_modified, strong_match};
 use crate::variants::vary::selects;
 
-/// Maximum number of separate stored ranges of one body. It bounds the list for a client that
-/// requests every other byte.
+/// Maximum number of separate stored ranges of one body; a further one is not stored. It bounds the
+/// list for a client that requests every other byte.
 pub const SPANS_MAX: usize = 64;
 
 /// Range of bytes in a body, first and last byte inclusive.
@@ -47,7 +47,7 @@ impl Span {
 pub struct ContentRange {
     /// Range of bytes in the message.
     pub span: Span,
-    /// Length of the whole body in bytes; `None` if the field does not state it.
+    /// Length of the whole body in bytes; `None` if `Content-Range` has `*` in its place.
     pub complete: Option<u64>,
 }
 
@@ -100,8 +100,8 @@ pub fn unsatisfied(length: u64) -> HeaderValue {
 
 /// Returns the range in a 206 (RFC 9111 section 3.3): its single `Content-Range`. If
 /// `Content-Length` is smaller, the response is incomplete and holds the first bytes of that range.
-/// If it is larger, the result is `None`. A `multipart/byteranges` response has no `Content-Range`
-/// and is not parsed.
+/// If it is larger, zero or malformed, the result is `None`, as for any other status. A
+/// `multipart/byteranges` response has no `Content-Range` and is not parsed.
 ///
 /// Without `Content-Length`, the caller must compare the range with the length of the received
 /// body.
@@ -133,8 +133,8 @@ pub fn can_combine(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
 }
 
 /// Adds `Range` and `If-Range` for the first missing bytes to a request (RFC 9111 section 3.4).
-/// Returns false and changes nothing if no byte is missing or the stored parts cannot be combined
-/// with others: the caller then requests the whole body.
+/// Returns false and changes nothing if no byte is missing, none is stored, or the stored parts
+/// cannot be combined with others: the caller then requests the whole body.
 ///
 /// If the representation has changed, the origin answers with the whole new one (RFC 9110 section
 /// 13.1.5).
@@ -224,8 +224,8 @@ impl Parts {
         self.complete.is_some_and(|length| length > 0 && self.missing().is_none())
     }
 
-    /// Returns the first missing bytes as a range: up to the next stored part, or to the end of the
-    /// body (`None`).
+    /// Returns the positions of the first and the last of the missing bytes before the next stored
+    /// part; the last is `None` if no stored part follows. Returns `None` if no byte is missing.
     #[must_use]
     pub fn missing(&self) -> Option<(u64, Option<u64>)> {
         let from = match self.spans.first() {

@@ -125,8 +125,8 @@ pub enum RangeStart {
     BeforeEnd(u64),
 }
 
-/// Returns the start of the range in `Range`, or `None` if the field is absent, malformed or names
-/// several ranges. `If-Range` is not evaluated.
+/// Returns the start of the range in `Range`, or `None` if the field is absent, malformed, in
+/// another unit than bytes, or names several ranges. `If-Range` is not evaluated.
 #[must_use]
 pub fn range_start(request: &HeaderMap) -> Option<RangeStart> {
     let specs = specs(single(request, &RANGE)?.as_bytes())?;

@@ -12,7 +12,7 @@ use crate::message::ResponseRef;
 pub enum Validated {
     /// Status 304: the stored response can be used, with the fields of the 304.
     Unchanged,
-    /// A full response that replaces the stored one.
+    /// Any other status, 4xx included: the response replaces the stored one.
     Replaced,
     /// A server error: it may be passed on, or the stored response may be served as if the origin
     /// were unreachable.
@@ -44,7 +44,7 @@ pub fn validated(status: StatusCode) -> Validated {
 /// Returns the effect of the response to a HEAD on a stored response to GET with a body of `length`
 /// bytes (RFC 9111 section 4.3.5): nothing if its status is not 200; unchanged if each of `ETag`,
 /// `Last-Modified`, `Content-Length` and `Content-Encoding` that it has equals the stored one;
-/// otherwise changed.
+/// otherwise changed. If `length` is `None`, the stored `Content-Length` is used.
 ///
 /// If unchanged, [`merge_not_modified`](crate::validation::validate::merge_not_modified) returns the updated
 /// fields.

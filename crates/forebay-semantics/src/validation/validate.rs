@@ -57,8 +57,9 @@ const CORS_PREFIX: &str = "access-control-";
 /// policies.
 const CONTENT_PREFIX: &str = "content-";
 
-/// Returns the validator for later conditional requests about this response. An ETag is kept byte
-/// for byte; a Last-Modified is used only if it is a valid date (RFC 9110 section 8.8.2).
+/// Returns the validator for later conditional requests about this response, if it has one. An ETag
+/// is kept byte for byte; a Last-Modified is used only if it is a valid date (RFC 9110 section
+/// 8.8.2). A field that is empty or has several lines does not count.
 #[must_use]
 pub fn validator(headers: &HeaderMap) -> Option<Validator> {
     let bytes = |value: &HeaderValue| Bytes::copy_from_slice(value.as_bytes());
@@ -98,8 +99,8 @@ pub fn make_conditional(headers: &mut HeaderMap, validator: &Validator) {
 }
 
 /// Returns true if a 304 refers to the stored response (RFC 9111 section 4.3.4). A 304 with a
-/// different validator refers to another response. A 304 without a validator refers to the response
-/// that was validated.
+/// different validator refers to another response; `Last-Modified` is compared only if the 304 has
+/// no `ETag`. A 304 without a validator refers to the response that was validated.
 #[must_use]
 pub fn confirms(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
     let said = |name| (single(stored, name), single(fresh, name));
@@ -116,7 +117,8 @@ pub fn confirms(stored: &HeaderMap, fresh: &HeaderMap) -> bool {
 }
 
 /// Returns the stored fields updated by a 304 (RFC 9111 section 3.2): each of its fields replaces
-/// all lines of that name, except hop-by-hop fields and those that describe the stored bytes.
+/// all lines of that name, except hop-by-hop fields, those that describe the stored bytes, and
+/// `Set-Cookie`.
 ///
 /// The stored `Date` and `Age` belong to an older exchange and are removed: a 304 without `Date`
 /// gets the time of receipt, like every response.
@@ -148,7 +150,8 @@ pub fn merge_not_modified(stored: &HeaderMap, fresh: &HeaderMap) -> HeaderMap {
 
 /// Returns true if the copy that the client already has is current, so that a 304 is the response
 /// to its GET or HEAD (RFC 9111 section 4.3.2). `status` and `stored` belong to the stored
-/// response.
+/// response. Only a 2xx is compared by `If-None-Match`; only a 200, and only without that field, by
+/// `If-Modified-Since`.
 #[must_use]
 pub fn client_has_it(
     request: &impl FieldLines,
@@ -196,7 +199,8 @@ pub fn is_not_modified_field(name: &str, has_tag: bool) -> bool {
 }
 
 /// Returns the fields of a 304 made from a response for this client alone: all of them, including
-/// cookies, except those that describe the omitted body (RFC 9110 section 15.4.5).
+/// cookies, except those that describe the omitted body, and `Last-Modified` beside an `ETag` (RFC
+/// 9110 section 15.4.5).
 #[must_use]
 pub fn private_not_modified_fields(answered: &HeaderMap) -> HeaderMap {
     let has_tag = answered.contains_key(ETAG);
@@ -215,7 +219,8 @@ pub fn has_cache_conditions(request: &HeaderMap) -> bool {
     request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
 }
 
-/// Adds the client's conditions to a request whose response is for that client alone.
+/// Adds the client's `If-None-Match` and `If-Modified-Since` to a request whose response is for
+/// that client alone.
 pub fn copy_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
     for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
         for value in request.get_all(&name) {
@@ -224,7 +229,7 @@ pub fn copy_conditions(fields: &mut HeaderMap, request: &HeaderMap) {
     }
 }
 
-/// Returns the cookies of a 304, which belong to the client whose request it answers.
+/// Returns the `Set-Cookie` lines of a 304, which belong to the client whose request it answers.
 #[must_use]
 pub fn cookies_of(fresh: &HeaderMap) -> HeaderMap {
     let cookies = fresh.get_all(SET_COOKIE).into_iter();

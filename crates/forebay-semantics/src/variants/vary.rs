@@ -10,8 +10,8 @@ use crate::fields::{FieldLines, tokens};
 use crate::variants::preferences::normalized;
 use crate::variants::spacing::without_list_space;
 
-/// Maximum number of fields in `Vary`. With more, hardly two requests share a response, and each
-/// lookup pays for all of them.
+/// Maximum number of fields in `Vary`; one with more counts as `*`. Hardly two requests would share
+/// its response, and each lookup would pay for all fields.
 pub const SELECTING_FIELDS_MAX: usize = 32;
 
 /// Parsed `Vary` of a response (RFC 9110 section 12.5.5).
@@ -44,9 +44,9 @@ pub fn selects(headers: &HeaderMap) -> Selects {
 }
 
 /// Parses the `Vary` of a response, and adds `Accept-Encoding` if the response has a content
-/// coding. RFC 9110 section 12.5.3: a coding is for clients that accept it. Many servers compress
-/// without `Vary`, and then nothing else keeps a compressed body from a client that cannot decode
-/// it.
+/// coding other than `identity`. RFC 9110 section 12.5.3: a coding is for clients that accept it.
+/// Many servers compress without `Vary`, and then nothing else keeps a compressed body from a
+/// client that cannot decode it.
 #[must_use]
 pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
     match selects(headers) {

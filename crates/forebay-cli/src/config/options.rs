@@ -118,8 +118,9 @@ options! {
         "The field that most proxies set.";
     CONNECTIONS_PER_ADDRESS_MAX: u64 =
         Top "connections_per_address_max", reader::COUNT, Value("0"), "0" to "1048576";
-        "Maximum number of open connections per client address, IPv6 by /64; 0 means no limit. \
-         Further connections are closed. Trusted proxies are not limited.",
+        "Maximum number of open connections from one address (IPv6: one /64): that of the peer, \
+         or the source in its PROXY header; 0 means no limit. Further connections are closed. \
+         Addresses in `trusted_proxies` are not limited.",
         "Many clients may share one address behind a NAT.";
     ADMIN: SocketAddr = Top "admin", reader::ADDRESS, Value(r#""127.0.0.1:8081""#);
         "Address of the admin listener: health, metrics, purges, dashboard.",
@@ -139,7 +140,8 @@ options! {
         "Without a load balancer there is nothing to wait for. Behind one, set it above the time that \
          the load balancer needs to notice.";
     DRAIN_MAX: Duration = Top "drain_max", reader::DURATION, Value(r#""10s""#), r#""0s""# to r#""1h""#;
-        "Maximum time for requests in progress and tunnels to end when the process stops.",
+        "Maximum time for requests in progress and tunnels to end when the process stops; then \
+         they are cut.",
         "Most responses end sooner, and service managers wait for at least 30 seconds.";
     THREADS: u64 = Top "threads", reader::COUNT, Value("0"), "0" to "1024";
         "Number of threads that serve requests; 0 means one per core.",
@@ -269,9 +271,9 @@ options! {
     MEMORY_SIZE: u64 = Memory "size", reader::MEMORY_SIZE, Value(r#""256MiB""#),
         r#""16KiB""# to r#""16TiB""#;
         "Maximum size of the memory tier in bytes: bodies, header fields, keys and bookkeeping, \
-         stored or in flight. A percentage such as `60%` is one of the memory limit of the control \
-         group, or of the machine if that is smaller. Above 75 % a warning is logged, above 95 % the \
-         start fails.",
+         stored or in flight. A percentage such as `60%` is a share of the memory limit of the \
+         control group, or of the memory of the machine if that is smaller. Above 75 % a warning \
+         is logged, above 95 % the start fails.",
         "Fits into small machines and holds about ten thousand pages.";
     MEMORY_OBJECT_MAX: u64 = Memory "object_max", reader::SIZE,
         Derived("`16MiB`, or `memory.size` if that is smaller"), r#""1B""# to r#""16TiB""#;
@@ -279,8 +281,9 @@ options! {
         "A larger body displaces hundreds of pages and gains little from memory.";
     MEMORY_IN_FLIGHT_MAX: u64 = Memory "in_flight_max", reader::SIZE,
         Derived("a quarter of `memory.size`"), r#""4KiB""# to r#""16TiB""#;
-        "Part of `memory.size` for bodies in flight, in bytes. Above it, fetches wait until other \
-         bodies have been sent.",
+        "Part of `memory.size` for bodies in flight, in bytes. Above it, fetches wait until \
+         other bodies have been sent, at most 5 seconds; then their clients get a stale response \
+         where allowed, else 503.",
         "Grows with the memory tier and prevents slow clients from exhausting it.";
 
     REDIS_URL: RedisUrl = Redis "url", reader::REDIS_URL, Derived("none: no Redis is used");
@@ -325,7 +328,8 @@ options! {
         Redis "when_blind", reader::WHEN_BLIND, Value(r#""available""#);
         "Policy while purges by other instances cannot be received, or may have been missed: \
          `available` serves entries from memory and disk for another 30 seconds, `strict` serves \
-         only entries that Redis confirms.",
+         only entries that Redis confirms. One `strict` in `[redis]` or `[site.redis]` applies \
+         to all sites.",
         "An outage of Redis should not become an outage of the site, and most pages may be 30 \
          seconds out of date.";
     REDIS_TRACKING: bool = Redis "tracking", reader::TRUTH, Value("false");
@@ -361,42 +365,45 @@ options! {
         "The master is found only through Sentinels.";
 
     FALLBACK_URL: RedisUrl = RedisFallback "url", reader::REDIS_URL, Required;
-        "URL of a server that is used while those before it do not answer, as in `redis.url`.",
+        "URL of a server that is used while those before it do not answer; the forms are those \
+         of `redis.url`.",
         "A fallback entry names a server.";
     FALLBACK_READ_TIMEOUT: Duration = RedisFallback "read_timeout", reader::DURATION,
         Derived("`redis.read_timeout`"), r#""1ms""# to r#""10s""#;
-        "As in `[redis]`, for this server.",
+        "Timeout of a read from this server.",
         "A server in another region may need a longer timeout.";
     FALLBACK_WRITE_TIMEOUT: Duration = RedisFallback "write_timeout", reader::DURATION,
         Derived("`redis.write_timeout`"), r#""1ms""# to r#""10s""#;
-        "As in `[redis]`, for this server.",
+        "Timeout of a write or removal on this server.",
         "A server in another region may need a longer timeout.";
     FALLBACK_USER: String =
         RedisFallback "user", reader::WORD, Derived("the URL's, or the default user");
-        "As in `[redis]`, for this server.",
+        "Redis user (ACL) of the password for this server.",
         "Credentials of the nearest server are not sent to other servers.";
     FALLBACK_PASSWORD_FILE: PathBuf =
         RedisFallback "password_file", reader::PATH, Derived("the URL's, if any");
-        "As in `[redis]`, for this server.",
+        "File with the password for this server; it overrides the password in `url`. A relative \
+         path starts at the configuration file.",
         "Credentials of the nearest server are not sent to other servers.";
     FALLBACK_CA: PathBuf =
         RedisFallback "ca", reader::PATH, Derived("the public authorities (webpki-roots)");
-        "As in `[redis]`, for this server.",
+        "PEM file with the certificate authorities that may sign the certificate of this server \
+         (`rediss://`).",
         "A server with a public name has a certificate from a public authority.";
     FALLBACK_CLIENT_CERTIFICATE: PathBuf =
         RedisFallback "client_certificate", reader::PATH, Derived("none");
-        "As in `[redis]`, for this server.",
+        "PEM file with the client certificate and its chain for this server.",
         "Most servers require a password, not a certificate.";
     FALLBACK_CLIENT_KEY: PathBuf = RedisFallback "client_key", reader::PATH, Derived("none");
-        "As in `[redis]`, for this server.",
+        "PEM file with the private key of `client_certificate`.",
         "Used only together with `client_certificate`.";
     DISK_PATH: PathBuf = Disk "path", reader::PATH, Derived("no disk tier");
         "Directory of the disk tier, created if it is missing. A relative path starts at the \
          configuration file; for the flag, at the working directory.",
         "Nothing is written to a disk unless the operator names a directory.";
     DISK_SIZE: u64 = Disk "size", reader::SIZE, Value(r#""10GiB""#), r#""16MiB""# to r#""16TiB""#;
-        "Maximum size of all files in the directory, in bytes, within one segment (1/64 of the \
-         size, at most 64 MiB).",
+        "Maximum size of all files in the directory, in bytes; the files exceed it by one \
+         segment at most (1/64 of the size, from 4 MiB to 64 MiB; above 64 GiB 1/1024).",
         "Holds several hundred thousand pages.";
     DISK_OBJECT_MAX: u64 = Disk "object_max", reader::SIZE,
         Derived("`1GiB`, or a quarter of `disk.size` if that is smaller"),
@@ -420,8 +427,9 @@ options! {
         "There is no default origin server.";
     SITE_FETCH_TIMEOUT: Duration = Site "fetch_timeout", reader::DURATION, Value(r#""30s""#),
         r#""1ms""# to r#""1h""#;
-        "Timeout until the head of the origin's response; after it the client gets a stale response \
-         if that is allowed, else 504. Also the timeout of each further piece of the body.",
+        "Timeout from the start of a fetch to the head of the origin's response, with the wait \
+         for a connection; after it the client gets a stale response if that is allowed, else \
+         504. Also the default of `body_timeout` in `[site.origin]`.",
         "Above the time of slow pages, below the timeout of common load balancers.";
     SITE_ORIGIN_FIELDS_MAX: u64 = Site "origin_fields_max", reader::COUNT, Value("256"),
         "16" to "4096";
@@ -435,7 +443,8 @@ options! {
         "Many times the limit of browsers; the head of each response is held in memory.";
     SITE_SOFT_TIMEOUT: Duration = Site "soft_timeout", reader::DURATION, Value(r#""1s""#),
         r#""1ms""# to r#""1h""#;
-        "Time of a fetch after which a stale entry is served while the fetch continues.",
+        "Time of a fetch after which a stale entry is served while the fetch continues, if the \
+         entry may be served while the origin is unreachable (`stale_on_disconnect_max`).",
         "A person notices a delay of one second.";
     SITE_STALE_ON_DISCONNECT_MAX: Duration =
         Site "stale_on_disconnect_max", reader::DURATION, Value(r#""1h""#),
@@ -451,13 +460,14 @@ options! {
          11 % more fetches at most, because only the last tenth of the lifetime is used.";
     SITE_DEFAULT_TTL: Duration = Site "default_ttl", reader::DURATION, Value(r#""0s""#),
         r#""0s""# to r#""365d""#;
-        "Freshness lifetime of responses without an explicit one; 0 leaves it to the heuristics of \
-         RFC 9111.",
+        "Freshness lifetime of responses without an explicit one, if their status or `public` \
+         allows a heuristic lifetime (RFC 9111 section 4.2.2); 0 leaves it to `Last-Modified`: a \
+         tenth of the time since then, at most one day.",
         "Only the site's operator knows whether such responses may be shared.";
     SITE_NEGATIVE_TTL: Duration = Site "negative_ttl", reader::DURATION, Value(r#""0s""#),
         r#""0s""# to r#""365d""#;
         "Freshness lifetime of negative responses (404, 405, 410, 414, 501) without an explicit \
-         one; 0 leaves it to `default_ttl`.",
+         lifetime; 0 leaves it to `default_ttl`.",
         "A missing page may be created at any moment; only the site's operator knows how soon.";
     SITE_VARIANTS_MAX: u64 = Site "variants_max", reader::COUNT, Value("64"), "1" to "1000";
         "Maximum number of variants per URL; above it, the least recently used variant is removed.",
@@ -471,7 +481,8 @@ options! {
         "Whether query parameters are sorted before lookup and fetch.",
         "Some origins depend on the order of parameters.";
     SITE_COALESCE: bool = Site "coalesce", reader::TRUTH, Value("true");
-        "Request coalescing: simultaneous requests for one entry share one fetch.",
+        "Request coalescing: simultaneous requests for one entry share one fetch. With `false`, \
+         each request that is not a hit is fetched on its own.",
         "It protects the origin from crowds.";
     SITE_COALESCE_CLUSTER: bool = Site "coalesce_cluster", reader::TRUTH, Value("true");
         "Request coalescing between instances that share a Redis: one instance fetches and wakes \
@@ -559,11 +570,13 @@ options! {
         "The origin receives the host that the client requested.";
     ORIGIN_CONNECTIONS_MAX: u64 = SiteOrigin "connections_max", reader::COUNT, Value("1024"),
         "1" to "65536";
-        "Maximum number of connections to the origin; further fetches wait for a free one.",
+        "Maximum number of concurrent requests to the origin, each with its own connection; \
+         further fetches wait for a free one within `fetch_timeout`, then fail with 503. \
+         Responses that cannot be shared use three quarters of them at most, tunnels half.",
         "Above the needs of a healthy origin, below the number of local ports.";
     ORIGIN_KEEP_ALIVE: Duration = SiteOrigin "keep_alive", reader::DURATION, Value(r#""60s""#),
         r#""0s""# to r#""1h""#;
-        "Time that an idle connection to the origin is kept.",
+        "Time for which an idle connection to the origin is kept; 0 closes it after its request.",
         "Below the 75 seconds of common origins, so that they rarely close a connection first.";
 
     ORIGIN_CA: PathBuf = SiteOrigin "ca", reader::PATH, Derived("the roots of Mozilla");
@@ -588,7 +601,8 @@ options! {
         "Needed with `client_certificate` only.";
     ORIGIN_CONNECT_TIMEOUT: Duration =
         SiteOrigin "connect_timeout", reader::DURATION, Value(r#""2s""#), r#""1ms""# to r#""1m""#;
-        "Timeout for connecting to the origin, TLS included. A name lookup has another 2 seconds.",
+        "Timeout for connecting to the origin, TLS included. The lookup of a name whose address \
+         is not known yet has another 2 seconds.",
         "Two lost packets of a handshake are sent again within it.";
     ORIGIN_BODY_TIMEOUT: Duration = SiteOrigin "body_timeout", reader::DURATION,
         Derived("`fetch_timeout`"), r#""1ms""# to r#""1h""#;
@@ -620,14 +634,15 @@ options! {
         "Only the site's operator knows how many requests a page takes.";
     RATE_BURST: u64 = SiteRateLimit "burst", reader::COUNT,
         Derived("the number in `requests`"), "1" to "1000000";
-        "Number of requests that may come at once.",
+        "Number of requests that one client may send at once, before `requests` limits it.",
         "A page and its files are requested at once.";
     RATE_BY: ByAddress = SiteRateLimit "by", reader::RATE_BY, Value(r#""address""#);
         "Distinction of clients: by address, IPv6 by /64. A trusted proxy that names no client is not \
          limited.",
         "Nothing else is known of every client.";
     RATE_EXEMPT_HITS: bool = SiteRateLimit "exempt_hits", reader::TRUTH, Value("false");
-        "Whether requests that a fresh stored response answers do not count.",
+        "Whether requests that memory answers do not count. Those that disk, Redis or the origin \
+         answers count.",
         "A limit on all requests is what most operators mean; hits cost the origin nothing.";
 
     BREAKER_ENABLED: bool = SiteBreaker "enabled", reader::TRUTH, Value("true");
@@ -636,24 +651,25 @@ options! {
         "A hung origin would cost each URL its whole `fetch_timeout`.";
     BREAKER_ERROR_THRESHOLD: u64 =
         SiteBreaker "error_threshold", reader::COUNT, Value("50"), "1" to "100";
-        "Percentage of failed calls that opens the breaker.",
+        "Percentage of failed calls among the counted ones that opens the breaker.",
         "The default of most circuit breakers.";
     BREAKER_MINIMUM_REQUESTS: u64 =
         SiteBreaker "minimum_requests", reader::COUNT, Value("10"), "1" to "10000";
-        "Minimum number of calls in the window before a percentage counts.",
+        "Number of counted calls from which on the two percentages apply.",
         "Few failures may be chance.";
     BREAKER_WINDOW: Duration = SiteBreaker "window", reader::DURATION, Value(r#""10s""#),
         r#""100ms""# to r#""1h""#;
-        "Period whose calls are counted.",
+        "Period before now whose calls to the origin are counted.",
         "Short enough to notice a failure soon, long enough for a rate.";
     BREAKER_WINDOW_CALLS: u64 =
         SiteBreaker "window_calls", reader::COUNT, Value("0"), "0" to "10000";
-        "Number of last calls that are counted instead of a period; 0 counts a period.",
+        "Number of last calls that are counted, instead of those of `window`; 0 counts those of \
+         `window`.",
         "A period forgets old failures by itself.";
     BREAKER_OPEN_FOR: Duration = SiteBreaker "open_for", reader::DURATION, Value(r#""30s""#),
         r#""100ms""# to r#""1h""#;
-        "Time for which an open breaker rejects requests, before a trial. A shorter `Retry-After` of \
-         the origin is honoured.",
+        "Time for which an open breaker rejects requests, before a trial. After a failed trial, \
+         a shorter `Retry-After` in its response applies instead.",
         "Gives an overloaded origin time to recover.";
     BREAKER_FAILURE_STATUSES: Vec<u64> =
         SiteBreaker "failure_statuses", reader::COUNTS, Value("[502, 503, 504]");
@@ -666,10 +682,10 @@ options! {
         "Above the time of slow pages.";
     BREAKER_SLOW_THRESHOLD: u64 =
         SiteBreaker "slow_threshold", reader::COUNT, Value("80"), "1" to "100";
-        "Percentage of slow calls that opens the breaker.",
+        "Percentage of slow calls among the counted ones that opens the breaker.",
         "An origin with some slow pages is usable.";
     BREAKER_TRIALS: u64 = SiteBreaker "trials", reader::COUNT, Value("1"), "1" to "100";
-        "Maximum number of concurrent trials after `open_for`.",
+        "Maximum number of concurrent requests that test the origin after `open_for`.",
         "A recovering origin is not flooded.";
 
     FALLBACK_STATUS: u64 = SiteFallback "status", reader::COUNT, Value("503"), "200" to "599";

@@ -32,7 +32,7 @@ const NUMBERS: &str = "0 1 -1 00 31 60 99 100 255 256 65535 65536 2147483647 214
                        4294967295 4294967296 9223372036854775807 9223372036854775808 \
                        18446744073709551615 18446744073709551616 99999999999999999999999999";
 
-/// Input of at most [`LENGTH_MAX`] bytes, mutated from the pool.
+/// Returns an input of at most [`LENGTH_MAX`] bytes: one of the pool with some random changes.
 pub fn mutate(pool: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     let mut input = picked(pool, random).to_vec();
     for _ in 0..=random.usize(..CHANGES_MAX) {
@@ -42,8 +42,8 @@ pub fn mutate(pool: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// Input of about [`STRETCHED`] bytes: one piece repeated between the two ends of an input. It
-/// reveals parsers that take more than linear time.
+/// Returns an input of about [`STRETCHED`] bytes: one piece repeated between the two ends of an
+/// input. It reveals parsers that take more than linear time.
 pub fn stretch(pool: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     let input = mutate(pool, random);
     let (start, end) = input.split_at(random.usize(..=input.len()));

@@ -18,10 +18,10 @@ mod tests;
 /// enough for every `cargo test`.
 const BUDGET: Duration = Duration::from_secs(2);
 
-/// Environment variable with the duration of each target in seconds.
+/// Environment variable with the duration of each target in whole seconds. Default: 2.
 pub const SECONDS: &str = "FOREBAY_FUZZ_SECONDS";
 
-/// Environment variable with the seed of an earlier run, to repeat it.
+/// Environment variable with the seed of an earlier run, to repeat it. Default: a random seed.
 pub const SEED: &str = "FOREBAY_FUZZ_SEED";
 
 /// Number of ordinary rounds per stretched one, which costs as much as a hundred others.
@@ -42,8 +42,8 @@ const SHRINK_TRIES_MAX: usize = 400;
 pub struct Target {
     /// Check of one input; panics if a property does not hold.
     pub check: fn(&[u8]) -> Outcome,
-    /// Minimum number of different outcomes of the samples. A check that examines nothing would
-    /// have one.
+    /// Minimum number of different outcomes of the samples, with which the test of the target
+    /// compares its [`Report`]. A check that examines nothing would have one outcome.
     pub outcomes_min: usize,
 }
 
@@ -61,14 +61,14 @@ impl Outcome {
     }
 }
 
-/// Duration and seed of a run.
+/// Duration and seed of the run of one target, and the time limit of a stretched input.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Time after which no further round begins; samples are always replayed.
     pub budget: Duration,
     /// Seed of all mutations.
     pub seed: u64,
-    /// Maximum duration of a check of a stretched input.
+    /// Maximum duration of a check of a stretched input; one that is exceeded twice is a failure.
     pub patience: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If one of them is not a number.
+    /// If one of them is not a whole number.
     pub fn from_environment() -> Result<Self, String> {
         let budget = number(SECONDS)?.map_or(BUDGET, Duration::from_secs);
         let seed = number(SEED)?.unwrap_or_else(|| RandomState::new().hash_one(SEED));
@@ -88,7 +88,7 @@ impl Plan {
 fn number(variable: &str) -> Result<Option<u64>, String> {
     let Some(text) = std::env::var_os(variable) else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| format!("{variable} is to be a number, not {text:?}"))
+    number.map(Some).ok_or_else(|| format!("{variable} must be a whole number, not {text:?}"))
 }
 
 /// Result of a run without a failure.
@@ -98,22 +98,23 @@ pub struct Report {
     pub samples: usize,
     /// Number of different outcomes of the samples.
     pub outcomes_of_samples: usize,
-    /// Number of mutations.
+    /// Number of mutations that were checked, stretched inputs included.
     pub rounds: u64,
-    /// Number of different outcomes in all.
+    /// Number of different outcomes of samples and mutations.
     pub outcomes: usize,
 }
 
-/// Input that violates a property.
+/// Input that violates a property, or whose check takes too long.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Input, shrunk.
+    /// Input, with pieces removed while it still fails; unchanged if its check takes too long.
     pub input: Vec<u8>,
-    /// Message of the check.
+    /// Position and message of the panic of the check, or the durations of a check that takes too
+    /// long.
     pub says: String,
-    /// The seed of the run.
+    /// Seed of the run's mutations. The run is repeated with this value in [`SEED`].
     pub seed: u64,
-    /// Number of the mutation; `None` for a sample.
+    /// Number of the mutation, from 0; `None` for a sample.
     pub round: Option<u64>,
 }
 
@@ -131,7 +132,7 @@ impl fmt::Display for Found {
 ///
 /// # Errors
 ///
-/// The first input that violates a property.
+/// The first input that violates a property, or whose check takes too long twice.
 pub fn run(target: &Target, samples: &[Vec<u8>], plan: Plan) -> Result<Report, Found> {
     let started = Instant::now();
     let mut hunt = Hunt { target, plan, seen: HashSet::new(), pool: samples.to_vec() };
@@ -184,8 +185,11 @@ impl Hunt<'_> {
                 return Ok(());
             }
         }
-        let says =
-            format!("{} bytes took {spans:?}, {:?} at most", input.len(), self.plan.patience);
+        let says = format!(
+            "two checks of {} bytes took {spans:?}, expected {:?} at most",
+            input.len(),
+            self.plan.patience
+        );
         Err(Found { input, says, seed: self.plan.seed, round: Some(round) })
     }
 

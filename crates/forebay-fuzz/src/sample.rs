@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use bstr::{ByteSlice as _, ByteVec as _};
 
-/// All samples of a directory, in the order of their names.
+/// Returns all samples of a directory, unescaped, in the order of their names.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub fn load(folder: &Path) -> Result<Vec<Vec<u8>>> {
     paths.iter().map(read).collect()
 }
 
-/// Writes an input to a directory, under a name derived from its bytes.
+/// Writes an input to a directory, escaped, under a name derived from its bytes. Returns the path.
 ///
 /// # Errors
 ///

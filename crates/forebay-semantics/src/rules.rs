@@ -76,6 +76,9 @@ A malformed caching field never causes an error response; framing errors and Hos
 field can mean both \"store\" and \"do not store\", it means \"do not store\"; a malformed lifetime is
 zero, so the response is stale.
 
+The tables describe a site without `[[site.rule]]`. Settings of [rules](rules.md), such as `ttl`,
+`strip_set_cookie` and `unsafe_ignore`, deviate from them where the operator orders it.
+
 The last column names the test that fails if the rule is not implemented: a test of
 `forebay-semantics`, a test of `forebay-core` where it says so, or a scenario of
 `crates/forebay-http/tests/scenarios`. `cargo xtask mutate` checks this for rules of every chapter.

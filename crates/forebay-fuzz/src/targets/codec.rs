@@ -28,7 +28,7 @@ const COMPRESSIONS: [Compression; 6] = [
     Compression::Snappy,
 ];
 
-/// Fuzz target of this module.
+/// Fuzz target for values of the library in lower tiers: header, compression and format.
 pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 type Rows = Vec<(String, Option<i64>)>;

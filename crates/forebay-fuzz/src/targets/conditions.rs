@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::block::{Block, backwards};
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for conditional requests, validators and the update by a 304.
 pub const TARGET: Target = Target { check, outcomes_min: 9 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -11,7 +11,7 @@ use crate::run::{Outcome, Target};
 /// written.
 const YEAR_10000: u64 = 253_402_300_800;
 
-/// Fuzz target of this module.
+/// Fuzz target for `HTTP-date` in its three forms.
 pub const TARGET: Target = Target { check, outcomes_min: 5 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -13,7 +13,7 @@ use crate::run::{Outcome, Target};
 /// Maximum of a delta-seconds value (RFC 9111 section 1.2.2).
 pub(crate) const SPAN_MAX: Duration = Duration::from_secs(1 << 31);
 
-/// Fuzz target of this module.
+/// Fuzz target for `Cache-Control` of requests and responses.
 pub const TARGET: Target = Target { check, outcomes_min: 14 };
 
 fn check(input: &[u8]) -> Outcome {

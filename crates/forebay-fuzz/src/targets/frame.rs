@@ -29,7 +29,7 @@ const ARRIVAL: Arrival = Arrival {
     position: Position::new(3),
 };
 
-/// Fuzz target of this module.
+/// Fuzz target for frames, the form of entries in lower tiers.
 pub const TARGET: Target = Target { check, outcomes_min: 6 };
 
 fn check(input: &[u8]) -> Outcome {

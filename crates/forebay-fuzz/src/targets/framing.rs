@@ -8,7 +8,7 @@ use crate::run::{Outcome, Target};
 /// Number of random divisions of each input, besides none and every byte.
 const CUTS: u64 = 3;
 
-/// Fuzz target of this module.
+/// Fuzz target for the request scanner, whose input is divided in several ways.
 pub const TARGET: Target = Target { check, outcomes_min: 18 };
 
 /// Result for a whole stream.

@@ -13,7 +13,7 @@ const LIMITS: GroupLimits = GroupLimits { count: 4, length: 8 };
 /// Limits that no head reaches.
 const UNLIMITED: GroupLimits = GroupLimits { count: usize::MAX, length: usize::MAX };
 
-/// Fuzz target of this module.
+/// Fuzz target for the fields with cache groups (RFC 9875).
 pub const TARGET: Target = Target { check, outcomes_min: 6 };
 
 fn check(input: &[u8]) -> Outcome {

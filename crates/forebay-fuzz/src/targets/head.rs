@@ -6,7 +6,7 @@ use forebay_http::head::Answer;
 use crate::block::Block;
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for stored response heads.
 pub const TARGET: Target = Target { check, outcomes_min: 5 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -29,7 +29,7 @@ const KEPT: &[&str] = &[
 const GONE: &[&str] =
     &["connection", "keep-alive", "proxy-authorization", "te", "transfer-encoding", "upgrade"];
 
-/// Fuzz target of this module.
+/// Fuzz target for hop-by-hop fields, `Via`, trailers and forwarding fields.
 pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 fn check(input: &[u8]) -> Outcome {

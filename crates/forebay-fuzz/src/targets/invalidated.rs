@@ -11,7 +11,7 @@ const AUTHORITY: &str = "shop.example";
 /// Maximum length of a reference that is read.
 const REFERENCE_READ: usize = 8 * 1024;
 
-/// Fuzz target of this module.
+/// Fuzz target for the targets that `Location` and `Content-Location` invalidate.
 pub const TARGET: Target = Target { check, outcomes_min: 6 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -10,7 +10,7 @@ use http::uri::Authority;
 
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for the normalization of authority and target.
 pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 /// Checks an input of two lines: the authority and the target.

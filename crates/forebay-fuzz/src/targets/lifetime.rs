@@ -14,7 +14,7 @@ use super::directives::SPAN_MAX;
 use crate::block::{Block, backwards};
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for freshness lifetime, age and storability of a response.
 pub const TARGET: Target = Target { check, outcomes_min: 11 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::block::{Block, one};
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for several ranges of a body, and for the combination of partial responses.
 pub const TARGET: Target = Target { check, outcomes_min: 7 };
 
 fn check(input: &[u8]) -> Outcome {

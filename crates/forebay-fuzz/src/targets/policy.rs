@@ -11,7 +11,7 @@ use super::directives::SPAN_MAX;
 use crate::block::Block;
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for targeted cache control fields.
 pub const TARGET: Target = Target { check, outcomes_min: 12 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -7,7 +7,7 @@ use forebay_semantics::selecting_value;
 use crate::block::one;
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for the normalization of `Accept-Encoding` and `Accept-Language`.
 pub const TARGET: Target = Target { check, outcomes_min: 8 };
 
 /// Checks an input of two values: its first line and the rest.

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use crate::block::{Block, one};
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for `Range` and `If-Range` over a stored body.
 pub const TARGET: Target = Target { check, outcomes_min: 7 };
 
 fn check(input: &[u8]) -> Outcome {

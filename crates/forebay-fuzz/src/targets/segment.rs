@@ -3,7 +3,7 @@
 
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for segments of the disk tier after a crash or a disk error.
 pub const TARGET: Target = Target { check, outcomes_min: 6 };
 
 fn check(input: &[u8]) -> Outcome {

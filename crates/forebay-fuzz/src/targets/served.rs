@@ -26,7 +26,7 @@ const PIPE: usize = 1024 * 1024;
 /// Maximum duration of a connection; no peer delays it.
 const CONNECTION_TIME: Duration = Duration::from_secs(20);
 
-/// Fuzz target of this module.
+/// Fuzz target for the request scanner together with hyper's server.
 pub const TARGET: Target = Target { check, outcomes_min: 15 };
 
 /// Message as the scanner delimits it.

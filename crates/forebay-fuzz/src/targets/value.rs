@@ -31,7 +31,7 @@ const DAMAGES: usize = 4;
 /// Maximum number of bytes of an input that become a body, below the size limit.
 const BODY_MAX: usize = 60 << 10;
 
-/// Fuzz target of this module.
+/// Fuzz target for values in Redis.
 pub const TARGET: Target = Target { check, outcomes_min: 7 };
 
 fn check(input: &[u8]) -> Outcome {

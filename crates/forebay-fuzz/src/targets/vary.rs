@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::block::{Block, backwards, one};
 use crate::run::{Outcome, Target};
 
-/// Fuzz target of this module.
+/// Fuzz target for `Vary` and the values of selecting fields.
 pub const TARGET: Target = Target { check, outcomes_min: 7 };
 
 fn check(input: &[u8]) -> Outcome {

@@ -17,7 +17,7 @@ pub struct BreakerRules {
     pub window: Duration,
     /// Pause between the opening of the breaker and the next trial call. A random part of up to one
     /// half is subtracted, so that instances whose breakers opened together do not try at the same
-    /// moment.
+    /// moment. A trial call without a result counts as lost after this time.
     pub open_for: Duration,
 }
 
@@ -47,8 +47,8 @@ pub enum Condition {
 
 /// Circuit breaker for one dependency.
 ///
-/// A closed breaker opens after `calls_min` consecutive failures, or when `failed_percent` of the
-/// calls in one window failed. An open breaker admits one trial call after `open_for`; a
+/// A closed breaker opens after `calls_min` consecutive failures, or when `failed_percent` of at
+/// least `calls_min` calls in one window failed. An open breaker admits one trial call after `open_for`; a
 /// successful trial closes it, a failed one opens it again.
 #[derive(Clone, Debug)]
 pub struct Breaker {
@@ -100,7 +100,7 @@ impl Breaker {
     }
 
     /// Records that an admitted call to the dependency succeeded. A successful trial call closes
-    /// the breaker.
+    /// the breaker; while the breaker is open, the result is ignored.
     pub fn worked(&mut self, now: Timestamp) {
         self.in_a_row = 0;
         match &mut self.state {
@@ -111,8 +111,8 @@ impl Breaker {
         }
     }
 
-    /// Records that an admitted call to the dependency failed, which may open the breaker.
-    /// `chance`, a random number in (0, 1], shortens the pause before the next trial call by up to
+    /// Records that an admitted call to the dependency failed, which may open the breaker; while
+    /// the breaker is open, the result is ignored. `chance`, a random number in (0, 1], shortens the pause before the next trial call by up to
     /// one half.
     pub fn failed(&mut self, now: Timestamp, chance: f64) {
         self.in_a_row = self.in_a_row.saturating_add(1);

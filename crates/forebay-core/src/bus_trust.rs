@@ -34,13 +34,16 @@ const STEPS_MAX: usize = 32;
 /// gap that it replaces.
 const GAPS_MAX: usize = 8;
 
-/// Handling of unverified entries, which a purge by another instance may have invalidated while the
-/// bus was disconnected.
+/// Handling of unverified entries: a purge by another instance that this instance may have missed
+/// may have invalidated them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenBlind {
-    /// An unverified entry is not served before it is revalidated.
+    /// An unverified entry is revalidated before it is served. An entry that was loaded while the
+    /// bus is disconnected becomes unverified after one second.
     Strict,
-    /// An unverified entry is served for 30 seconds, and then handled as in `Strict`.
+    /// An unverified entry is served for 30 seconds after the purges may have been missed, and then
+    /// revalidated before it is served. An entry that was loaded while the bus is disconnected is
+    /// served for 30 seconds after its load.
     #[default]
     Available,
 }
@@ -140,8 +143,9 @@ impl BusTrust {
         self.blind = None;
     }
 
-    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and an
-    /// eighth of the time for which unverified entries are trusted has passed since the last step.
+    /// Returns true if [`step`](Self::step) must be called now: the bus is disconnected, and the
+    /// last step was an eighth of the trust time ago. For that time, 1 s (`Strict`) or 30 s
+    /// (`Available`), entries loaded during a disconnection are trusted.
     #[must_use]
     pub fn wants_step(&self, now: Timestamp) -> bool {
         let step = self.when_blind.trust() / STEPS;
@@ -176,16 +180,16 @@ impl BusTrust {
     }
 
     /// Returns true if an entry whose load was sent at the time `departed` is unverified. It may
-    /// still be served during its grace period of 30 seconds. For entries of an earlier process,
-    /// whose positions in the purge log are not valid in this one.
+    /// still be served during its grace period of 30 seconds. For entries of lower tiers, which may
+    /// be those of an earlier process: they have no position in the purge log of this one.
     #[must_use]
     pub fn doubts_time(&self, departed: Timestamp) -> bool {
         self.marks().any(|mark| departed < mark.at)
     }
 
     /// Returns true if an entry whose load was sent at the time `departed` is unverified and must
-    /// not be served at `now` without revalidation. For entries of an earlier process, whose
-    /// positions in the purge log are not valid in this one.
+    /// not be served at `now` without revalidation. For entries of lower tiers, which may be those
+    /// of an earlier process: they have no position in the purge log of this one.
     #[must_use]
     pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
         self.due(now).any(|mark| departed < mark.at)

@@ -11,43 +11,45 @@ const PARTS: u32 = 10;
 /// Thresholds of the circuit breaker of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRules {
-    /// Percentage of failed calls that opens the breaker.
+    /// Percentage of failed calls in the window that opens the breaker.
     pub failed_percent: u32,
     /// Minimum number of calls in the window before a percentage counts.
     pub calls_min: u32,
-    /// Calls that are counted.
+    /// Window of the calls that are counted: those of the last period, or a number of last ones.
     pub window: CallWindow,
     /// Duration after which a call is slow, even if it still runs; zero means never.
     pub slow_call: Duration,
-    /// Percentage of slow calls that opens the breaker.
+    /// Percentage of slow calls in the window that opens the breaker.
     pub slow_percent: u32,
-    /// Time for which an open breaker rejects calls.
+    /// Time for which an open breaker rejects calls. Also the time after which trial calls without
+    /// a result count as lost.
     pub open_for: Duration,
     /// Maximum number of concurrent trial calls.
     pub trials: u32,
 }
 
-/// Calls that are counted.
+/// Window of the calls that a [`CallBreaker`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallWindow {
-    /// Those of the last period.
+    /// Calls of the last period of this length.
     Time(Duration),
-    /// This number of last ones.
+    /// Last calls, up to this number; at least one.
     Calls(u32),
 }
 
-/// Decision about one call.
+/// Decision of a [`CallBreaker`] about one call to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAdmission {
-    /// The call may be made.
+    /// The call may be made: the breaker is closed.
     Admitted(CallTicket),
-    /// The call may be made to find out whether the origin works again.
+    /// The call may be made to find out whether the origin works again: the breaker is half-open.
     Trial(CallTicket),
-    /// The call must not be made. The duration is the time until the next trial.
+    /// The call must not be made: the breaker is open, or half-open with its maximum number of
+    /// trials. The duration is the time until the next trial, at most.
     Rejected(Duration),
 }
 
-/// Call that was admitted.
+/// Call that was admitted. Its result is recorded with [`CallBreaker::ended`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTicket {
     /// Period of the breaker in which the call began; later periods ignore its result.
@@ -55,29 +57,32 @@ pub struct CallTicket {
     is_slow: bool,
 }
 
-/// Result of a call.
+/// Result of a call to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// The origin answered.
     Worked,
-    /// The origin failed.
+    /// The origin did not answer, or with a status that counts as a failure.
     Failed,
-    /// The caller gave up before there was a result.
+    /// The call says nothing about the origin, for example because the caller gave up. It counts
+    /// neither as a success nor as a failure.
     Abandoned,
 }
 
-/// State of the breaker.
+/// State of a [`CallBreaker`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallState {
-    /// Calls are made.
+    /// The breaker is closed: calls are admitted.
     Closed,
-    /// Trial calls are made.
+    /// The breaker is half-open: trial calls are admitted, and other calls are rejected.
     HalfOpen,
-    /// No call is made.
+    /// The breaker is open: calls are rejected. The first call after the time is over is a trial.
     Open,
 }
 
-/// Circuit breaker of an origin.
+/// Circuit breaker of an origin. It opens when too many calls in its window fail or are slow, and
+/// admits trial calls after `open_for`. A successful trial closes it; a failed or slow one opens it
+/// again.
 #[derive(Clone, Debug)]
 pub struct CallBreaker {
     rules: CallRules,
@@ -95,13 +100,13 @@ enum State {
 }
 
 impl CallBreaker {
-    /// Returns a closed breaker.
+    /// Returns a closed circuit breaker with these thresholds.
     #[must_use]
     pub fn new(rules: CallRules) -> Self {
         Self { rules, state: State::Closed, period: 0, counts: Counts::new(rules.window) }
     }
 
-    /// Returns the state.
+    /// Returns the state of the circuit breaker.
     #[must_use]
     pub const fn state(&self) -> CallState {
         match self.state {
@@ -111,7 +116,8 @@ impl CallBreaker {
         }
     }
 
-    /// Returns the time until the next trial; zero if the breaker is closed.
+    /// Returns the time until the next trial call, at most; zero if the breaker is closed. While it
+    /// is half-open, this is the time until the running trials count as lost.
     #[must_use]
     pub fn time_left(&self, now: Timestamp) -> Duration {
         match self.state {
@@ -121,7 +127,8 @@ impl CallBreaker {
         }
     }
 
-    /// Decides whether a call may be made at `now`.
+    /// Decides whether a call to the origin may be made at `now`. An open breaker becomes half-open
+    /// here when its time is over.
     pub fn admit(&mut self, now: Timestamp) -> CallAdmission {
         let open_for = self.rules.open_for;
         match &mut self.state {
@@ -148,7 +155,8 @@ impl CallBreaker {
         CallAdmission::Trial(self.ticket())
     }
 
-    /// Records that a call has become slow and still runs.
+    /// Records that a call has become slow and still runs, which may open the breaker. A slow trial
+    /// call opens it. Repeated reports of one call count once.
     pub fn became_slow(&mut self, ticket: &mut CallTicket, now: Timestamp) {
         if ticket.period != self.period || ticket.is_slow {
             return;
@@ -165,8 +173,9 @@ impl CallBreaker {
         }
     }
 
-    /// Records the result of a call. `retry_after` is the time that the origin asked for; it can
-    /// only shorten the time for which the breaker is open.
+    /// Records the result of a call, which may open or close the breaker. A result from before the
+    /// last change of its state is ignored. `retry_after` is the time that the origin asked for:
+    /// after a failed trial call, it can shorten the time for which the breaker is open.
     pub fn ended(
         &mut self,
         ticket: CallTicket,

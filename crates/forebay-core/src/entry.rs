@@ -28,12 +28,14 @@ pub struct Meta {
     /// Set if the validator is [in the head](Validator::is_in_head).
     pub(crate) is_validator_in_head: bool,
     pub(crate) load_cost: Cost,
-    /// Time at which the load of the entry was sent to the origin.
+    /// Time at which the load of the entry was sent to the origin; for an entry that was put and
+    /// not loaded, the time of the put.
     pub departed: Timestamp,
     /// `None` if all of its values are empty.
     pub(crate) rare: Option<Arc<Rare>>,
-    /// Position of the purge log when the entry's load was sent: every later purge applies to the
-    /// entry.
+    /// Position in the purge log up to which no purge applies to the entry; later purges do. It is
+    /// the newest position when the load of the entry began. For an entry of a lower tier, it is
+    /// the position up to which its purges were checked.
     pub position: Position,
 }
 
@@ -104,14 +106,16 @@ impl Meta {
     }
 
     /// Returns the validator (HTTP: `ETag`, `Last-Modified`) for conditional requests to the
-    /// origin; `None` if the entry has none.
+    /// origin; `None` if the entry has none. A validator that is [in the
+    /// head](Validator::is_in_head) is returned without parts.
     #[must_use]
     pub fn validator(&self) -> Option<&Validator> {
         let in_head = self.is_validator_in_head.then_some(&IN_HEAD);
         self.rare().validator.as_ref().or(in_head)
     }
 
-    /// Sets the validator for conditional requests to the origin.
+    /// Sets the validator for conditional requests to the origin; `None` removes it. A validator
+    /// without parts means that it is [in the head](Validator::is_in_head).
     pub fn set_validator(&mut self, validator: Option<Validator>) {
         self.is_validator_in_head = validator.as_ref().is_some_and(Validator::is_in_head);
         let validator = validator.filter(|validator| !validator.is_in_head());
@@ -184,7 +188,7 @@ impl Meta {
         Duration::from_millis(age.saturating_sub(self.lifetime.fresh.millis()))
     }
 
-    /// Returns the memory that the metadata takes on the heap.
+    /// Returns the memory in bytes that the metadata takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let Some(rare) = &self.rare else { return 0 };
@@ -235,8 +239,7 @@ impl Lifetime {
 }
 
 /// Permission of the origin to serve an entry after its freshness lifetime (RFC 9111 section
-/// 4.2.4). For how long it is served, the stale windows of the entry or the demand of the caller
-/// say.
+/// 4.2.4). The stale windows of the entry or the demand of the caller limit the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Stale {
     /// Stale responses are permitted within a window of the entry or of the caller.
@@ -294,7 +297,7 @@ impl Vary {
         self.0.iter().map(|name| &**name)
     }
 
-    /// Returns the memory that the list of names takes on the heap.
+    /// Returns the memory in bytes that the list of names takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let names: usize = self.0.iter().map(|name| heap::allocated(name.len())).sum();

@@ -125,7 +125,7 @@ pub enum FrameError {
     #[error("the serialized entry is truncated")]
     Cut,
     /// The digest of the serialized entry does not match, or extra bytes follow it.
-    #[error("the serialized entry is damaged: its digest does not match")]
+    #[error("the serialized entry is damaged: its digest does not match, or extra bytes follow it")]
     Damaged,
     /// The serialized entry is complete, but has another key than the requested one.
     #[error("the serialized entry has another key than the requested one")]
@@ -179,6 +179,8 @@ pub fn encode(frame: &Frame<'_>, now: Timestamp) -> Result<Bytes, Oversize> {
 }
 
 /// Deserializes the entry in these bytes, if they are a complete and undamaged frame for this key.
+/// `arrival` gives the current time, the time that the frame spent in its tier (added to the age),
+/// and the purge position that the entry gets.
 ///
 /// `bytes` is untrusted: every length is checked before it is used, and allocations are bounded by
 /// [`TAGS_MAX`], [`VARY_MAX`] and the number of bytes.

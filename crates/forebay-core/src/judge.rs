@@ -125,9 +125,10 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: PurgeState, now: Timestam
     Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, trouble, now) }
 }
 
-/// Returns true if this entry may be served at `now` after a failed load: within its
-/// stale-if-error window (RFC 5861 section 4), or, while the origin is unreachable, within the
-/// caller's window (RFC 9111 section 4.2.4). Callers ask again after the failure, because the
+/// Returns true if this entry may be served at `now` after a failed load: its origin permits stale
+/// answers, and the entry is within its stale-if-error window (RFC 5861 section 4), or, while the
+/// origin is unreachable, within the caller's window (RFC 9111 section 4.2.4). The demand of the
+/// caller is not considered otherwise. Callers ask again after the failure, because the
 /// window may have ended meanwhile.
 #[must_use]
 pub fn may_fall_back(meta: &Meta, trouble: OriginFailure, now: Timestamp) -> bool {

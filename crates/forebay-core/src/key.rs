@@ -53,13 +53,14 @@ impl Key {
         })
     }
 
-    /// Returns the length of the key in bytes.
+    /// Returns the length of the key in bytes, with the 4-byte length prefix of each part.
     #[must_use]
     pub fn size(&self) -> usize {
         self.borrowed().0.len()
     }
 
-    /// Returns the memory that the key takes on the heap; 0 for a short key, which is stored inline.
+    /// Returns the memory in bytes that the key takes on the heap; 0 for a key of at most 22 bytes,
+    /// which is stored inline.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
@@ -101,7 +102,7 @@ impl fmt::Debug for Key {
 pub struct KeyRef<'a>(&'a [u8]);
 
 impl<'a> KeyRef<'a> {
-    /// Returns the bytes of the key: its parts, each after its length.
+    /// Returns the bytes of the key: its parts, each after its length (4 bytes, little-endian).
     #[must_use]
     pub const fn bytes(self) -> &'a [u8] {
         self.0
@@ -113,7 +114,7 @@ impl<'a> KeyRef<'a> {
         Key::new(self.0)
     }
 
-    /// Returns the parts of the key, in order.
+    /// Returns the parts of the key, in order; the first one is the namespace.
     pub fn parts(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -125,9 +126,9 @@ impl<'a> KeyRef<'a> {
         })
     }
 
-    /// Returns the bytes of the key from which hash tables compute its hash: all after the
-    /// namespace and the length of the next part. Keys in one table rarely differ only in the
-    /// omitted bytes.
+    /// Returns the bytes from which the memory tier computes the hash of the key: all after the
+    /// namespace and the length of the next part. Empty if the key has no part after the
+    /// namespace. Keys in memory rarely differ only in the omitted bytes.
     #[inline]
     #[must_use]
     pub fn tail(self) -> &'a [u8] {
@@ -136,7 +137,8 @@ impl<'a> KeyRef<'a> {
         self.0.get(start..).unwrap_or_default()
     }
 
-    /// Returns the namespace of the key: the id of the site or the name of the cache.
+    /// Returns the namespace of the key: the id of the site or the name of the cache, or nothing
+    /// if the cache has no name.
     #[must_use]
     pub fn namespace(self) -> &'a [u8] {
         self.parts().next().unwrap_or_default()
@@ -165,7 +167,7 @@ impl fmt::Debug for KeyRef<'_> {
     }
 }
 
-/// Builder of a key, without a heap allocation while the key is short.
+/// Builder of a key, without a heap allocation while the key has at most 192 bytes.
 #[derive(Clone)]
 pub struct KeyBuf {
     length: usize,
@@ -265,7 +267,7 @@ impl<'a> Name<'a> {
         Self { namespace, part }
     }
 
-    /// Returns true if `key` has the same namespace and part.
+    /// Returns true if `key` consists of this namespace and this part, and has no further part.
     #[inline]
     #[must_use]
     pub fn is(self, key: KeyRef<'_>) -> bool {
@@ -278,13 +280,15 @@ impl<'a> Name<'a> {
             && is_namespace(namespace, self.namespace.0)
     }
 
-    /// Returns the bytes that hash tables use, equal to [`KeyRef::tail`] of the joined key.
+    /// Returns the bytes from which the memory tier computes the hash of the key, equal to
+    /// [`KeyRef::tail`] of the joined key.
     #[must_use]
     pub const fn tail(self) -> &'a [u8] {
         self.part
     }
 
-    /// Calls `look` with the joined key, which is on the stack if it is short.
+    /// Joins the namespace and the part into one key, calls `look` with it, and returns its result.
+    /// The key is on the stack if it has at most 192 bytes.
     #[inline]
     pub fn joined<T>(self, look: impl FnOnce(KeyRef<'_>) -> T) -> T {
         let (front, part) = (self.namespace.0, self.part);
@@ -371,8 +375,9 @@ pub fn variant<'v>(
     key
 }
 
-/// Returns a key for auxiliary state of the entry under `key`, such as its stored byte ranges. It
-/// never equals the key of an entry.
+/// Returns the key of auxiliary state of the entry under `key`: that key with `question` as a
+/// further part. Used for the stored byte ranges of an entry, and for loads of one byte range.
+/// `question` must be chosen so that no entry has the same key.
 #[must_use]
 pub fn question(key: KeyRef<'_>, question: &[u8]) -> KeyBuf {
     let mut asked = KeyBuf::from_key(key);

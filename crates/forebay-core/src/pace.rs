@@ -17,10 +17,11 @@ const JITTER: f64 = 0.05;
 /// should not cause much earlier refreshes of the key.
 const COST_DIVISOR: u32 = 4;
 
-/// Returns the back-off after `failures` consecutive failed loads. It is zero after the first: one
-/// reset connection should fail one request, not those that follow. `chance`, a random number in
-/// (0, 1], shortens it by up to one half, so that keys that failed together are not retried
-/// together.
+/// Returns the back-off after `failures` consecutive failed loads: zero after the first, 100 ms
+/// after the second, then doubled by each further failure up to 1 s. It is zero after the first
+/// because one reset connection should fail one request, not those that follow. `chance`, a random
+/// number in (0, 1], shortens it by up to one half, so that keys that failed together are not
+/// retried together.
 #[must_use]
 pub fn back_off(failures: u32, chance: f64) -> Duration {
     // Ten doublings are far beyond the bound.
@@ -31,8 +32,9 @@ pub fn back_off(failures: u32, chance: f64) -> Duration {
     whole.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 2.0)
 }
 
-/// Returns a lifetime with jitter of up to 5 % in both directions. Only for lifetimes that the cache
-/// chose itself: a lifetime stated by an origin is never extended, and so gets no jitter.
+/// Returns a lifetime with jitter of up to 5 % in both directions. `chance`, a random number from 0
+/// to 1, selects the jitter. Only for lifetimes that the cache chose itself: a lifetime stated by
+/// an origin is never extended, and so gets no jitter.
 #[must_use]
 pub fn spread(lifetime: Duration, chance: f64) -> Duration {
     let by = (chance.clamp(0.0, 1.0) * 2.0 - 1.0) * JITTER;
@@ -40,8 +42,8 @@ pub fn spread(lifetime: Duration, chance: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(lifetime)
 }
 
-/// Returns the moving average of the load cost after a load that took `measured`; `known` is the
-/// average so far, zero if there is none.
+/// Returns the moving average of the load cost after a load that took `measured`, which counts a
+/// quarter; `known` is the average so far, zero if there is none.
 #[must_use]
 pub fn smoothed(known: Duration, measured: Duration) -> Duration {
     if known.is_zero() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Requests in a time, with a burst.
+/// Rate limit of one client: an average rate, and the number of requests that may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Time between two requests at the exact rate, in microseconds; at least one.
@@ -25,18 +25,19 @@ impl Default for BucketFull {
 }
 
 impl RateLimit {
-    /// Creates the limit of `requests` in each `period`, of which `burst` may come at once.
+    /// Creates a limit of `requests` per `period` on average. After a pause, up to `burst` requests
+    /// may come at once. Zero requests or a zero burst count as one.
     #[must_use]
     pub fn new(requests: u32, period: Duration, burst: u32) -> Self {
         let interval = period.as_micros() / u128::from(requests.max(1));
         Self { interval: i64::try_from(interval).unwrap_or(i64::MAX).max(1), burst: burst.max(1) }
     }
 
-    /// Admits a request at `now`, and returns the new state.
+    /// Admits a request at `now`, and returns the new state of the client.
     ///
     /// # Errors
     /// The time after which the next request is admitted, if the client has used up its burst. The
-    /// state stays as it is then: refused requests do not count.
+    /// caller then keeps the previous state: refused requests do not count.
     pub fn admit(self, state: BucketFull, now: Timestamp) -> Result<BucketFull, Duration> {
         let now = now.as_millis().saturating_mul(1_000);
         let full = state.0.max(now).saturating_add(self.interval);

@@ -20,8 +20,9 @@ pub const TAG_MARKS_MAX: usize = 100_000;
 /// the newest purge. When it is exceeded, the oldest becomes a purge of its whole site.
 pub const PREFIXES_MAX: usize = 64;
 
-/// Position in the purge log of this process, in which each purge takes the next position. An entry
-/// keeps the position at which its load was sent: later purges apply to it.
+/// Position in the purge log of this process. Each purge takes the next position, except purges of
+/// a single key, which are not in the log. An entry keeps the newest position at the start of its
+/// load: later purges apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(u64);
 
@@ -73,7 +74,7 @@ impl TagSet {
         self.0.is_none()
     }
 
-    /// Returns the memory that the set takes on the heap.
+    /// Returns the memory in bytes that the set takes on the heap.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let list = |tags: &Arc<[Box<str>]>| heap::shared(size_of_val(&**tags));
@@ -87,14 +88,14 @@ impl TagSet {
 pub enum Purge {
     /// All variants of the entry with this key.
     Key(crate::key::Key),
-    /// All entries with this tag.
+    /// All entries with this tag, in all namespaces.
     Tag(Box<str>),
     /// All entries of one namespace whose key has a part, or two adjacent parts joined, that starts
     /// with the bytes of `prefix`. The namespace itself is not compared.
     Prefix {
-        /// The namespace.
+        /// Namespace of the entries: a site, or a named cache.
         site: Box<str>,
-        /// Prefix of one part, or of two adjacent ones joined.
+        /// Beginning of a part of the key, or of two adjacent parts joined.
         prefix: Box<str>,
     },
     /// All entries of this namespace: a site, or a named cache.
@@ -135,7 +136,8 @@ impl Purge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Purged entries become stale: they are revalidated before their next use, or served within
-    /// their stale windows.
+    /// their stale windows. A lower tier may remove them instead. So does memory with the variants
+    /// of a key that is purged.
     Soft,
     /// Purged entries are removed.
     Hard,
@@ -150,7 +152,7 @@ pub enum PurgeState {
     /// A soft purge made the entry stale.
     SoftPurged,
     /// A purge by another instance that this instance may have missed may have invalidated the
-    /// entry.
+    /// entry, and its grace period is over. It is revalidated before it is served.
     Unverified,
     /// A hard purge removed the entry.
     Removed,
@@ -209,7 +211,7 @@ struct Prefix {
 /// newest purge is compared with the records of its site and tags, and with all prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Recorded {
-    /// Number of purged sites.
+    /// Number of purged sites, with those whose prefix purges were widened to the site.
     pub sites: usize,
     /// Number of purged tags; an entry is compared with its own tags only.
     pub tags: usize,

@@ -1,17 +1,19 @@
 //! The closed list of reasons for answers that are not fresh hits.
 
-/// Reason for an answer that is not a fresh hit. It appears in `Cache-Status`, in the metrics and in
-/// `explain`.
+/// Reason why a request was not answered by a plain hit: a fresh entry of memory, without a load.
+/// It appears in `Cache-Status`, in the metrics and in `explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// No entry is stored under this key.
+    /// Memory has no entry under this key. A lower tier may have one, and may answer.
     UriMiss,
-    /// Variants are stored under this key, but none for the selecting fields of this request.
+    /// Memory has variants under this key, but none for the selecting fields of this request. A
+    /// lower tier may have one, and may answer.
     VaryMiss,
-    /// The entry is past its freshness lifetime.
+    /// The entry in memory is past its freshness lifetime.
     Stale,
-    /// The entry is fresh, and is refreshed before it expires, so that no caller waits later.
+    /// The entry is fresh and was served. A load refreshes it before it expires, so that no caller
+    /// waits later.
     EarlyRefresh,
     /// The caller requires an answer that was loaded or validated after its request (HTTP:
     /// `no-cache`).
@@ -20,33 +22,41 @@ pub enum Why {
     RequestMaxAge,
     /// The entry's remaining freshness is below the caller's minimum.
     RequestMinFresh,
-    /// The caller requires a validated answer, and too many callers do: it got the fresh entry.
+    /// The caller requires a younger or validated answer, but the site's limit on such requests
+    /// (`client_reloads_max`) is exceeded: it got the fresh entry of memory.
     ReloadLimited,
-    /// The caller forbids storing the answer.
+    /// Memory did not answer, and the caller forbids storing the answer: it got a load of its own.
     RequestNoStore,
-    /// The stored entry was removed by a hard purge.
+    /// The entry in memory was removed by a hard purge by tag, prefix or site, or of everything.
+    /// After a purge by key, the reason is [`UriMiss`](Self::UriMiss).
     Purged,
-    /// The entry was made stale by a soft purge.
+    /// The entry in memory was made stale by a soft purge.
     SoftPurged,
-    /// A pass marker says that answers for this key may not be shared.
+    /// A pass marker says that answers for this key may not be shared, or are never fresh: the
+    /// caller got a load of its own.
     PassMarked,
-    /// The answer of the load that this caller waited for may not be shared with it.
+    /// The loads that this caller waited for gave no answer that it may get: it got a load of its
+    /// own.
     NotShareable,
-    /// Answers to this request method are not stored.
+    /// The request method is neither GET nor HEAD: answers are not stored under the key of a GET.
     Method,
-    /// The site's configuration or the form of the request bypasses the cache.
+    /// The form of the request bypasses the cache: a body in a GET, a protocol switch, `If-Match`
+    /// or `If-Unmodified-Since`. Or the caller shares no load (`coalesce = false`), and memory did
+    /// not answer.
     Bypass,
-    /// A rule of the site bypasses the cache.
+    /// A rule of the site bypasses the cache, or answers the request itself.
     Rule,
     /// The load failed, and the stored entry was served instead.
     LoadFailed,
-    /// The load exceeded the soft timeout, and the stored entry was served meanwhile.
+    /// The load exceeded the soft timeout, or the wait for another instance its limit. The stored
+    /// entry was served meanwhile.
     SoftTimeout,
-    /// No load was started, because the last loads of the key failed.
+    /// No load was started, because the last loads of the key failed. The stored entry was served.
     BackOff,
-    /// Only a part of the requested byte range is stored.
+    /// Byte ranges of the body are stored, but they do not contain the whole requested range.
     Partial,
-    /// A purge by another instance may have invalidated the entry while the bus was disconnected.
+    /// A purge by another instance that this instance may have missed may have invalidated the
+    /// entry. It was revalidated, or served during its grace period.
     Suspect,
     /// Another instance loaded the answer, while this one waited for it.
     Elsewhere,
@@ -80,8 +90,8 @@ impl Why {
     ];
 
     /// Returns the stable code of the reason why an answer is not a fresh hit, such as `uri-miss`.
-    /// `Cache-Status` has it as `detail` where the registered `fwd` value is coarser; metrics and logs
-    /// have it as is.
+    /// `Cache-Status` has it as `detail` where the registered `fwd` value is coarser; metrics and
+    /// `explain` have it as is.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

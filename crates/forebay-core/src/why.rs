@@ -38,7 +38,7 @@ pub enum Why {
     /// The loads that this caller waited for gave no answer that it may get: it got a load of its
     /// own.
     NotShareable,
-    /// The request method is neither GET nor HEAD: answers are not stored under the key of a GET.
+    /// The request method is neither GET nor HEAD, and the request was forwarded without a lookup.
     Method,
     /// The form of the request bypasses the cache: a body in a GET, a protocol switch, `If-Match`
     /// or `If-Unmodified-Since`. Or the caller shares no load (`coalesce = false`), and memory did

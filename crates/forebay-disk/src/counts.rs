@@ -12,29 +12,34 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Counters of a disk tier since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of entries that can be read now.
+    /// Number of entries that can be read now. Entries that a purge of a tag, prefix, site or
+    /// everything has invalidated count until they are looked up or evicted.
     pub entries: u64,
     /// Total size of all files of the tier in bytes, now.
     pub bytes: u64,
     /// Lookups that found an entry.
     pub hits: u64,
-    /// Lookups that found no entry, or a damaged one.
+    /// Lookups that found no entry, a damaged one, or a purged one.
     pub misses: u64,
     /// Entries that were written and published.
     pub stored: u64,
-    /// Entries refused because the queue was full or a write had just failed.
+    /// Operations refused: entries, removals, purges and bus positions because the write queue was
+    /// full or closed, and entries in the second after a failed write.
     pub refused: u64,
-    /// Entries whose write failed.
+    /// Entries whose record could not be written. A body above 1 MiB of which a piece could not be
+    /// written counts in `io_errors` only.
     pub failed: u64,
-    /// Removals of entries that have been completed.
+    /// Removals of single keys that have been completed, also of keys without an entry.
     pub removed: u64,
     /// Records and separate body files found damaged, truncated or missing.
     pub damaged: u64,
     /// Parts of segment files that were unreadable when the directory was opened.
     pub holes: u64,
-    /// Segments discarded because removals that concern them are lost.
+    /// Segments discarded when the directory was opened, because removals that concern them may be
+    /// lost.
     pub discarded_segments: u64,
-    /// Files in the directory that do not belong to the tier. They are left unchanged.
+    /// Files in the directory at its opening that do not belong to the tier. They are left
+    /// unchanged.
     pub foreign: u64,
     /// Segment files evicted to make space.
     pub evicted: u64,
@@ -42,9 +47,10 @@ pub struct Counts {
     pub evicted_entries: u64,
     /// Entries written again when their segment was evicted, because they had been hit.
     pub reinserted: u64,
-    /// Prefix purges that were widened to their whole site, because there were too many.
+    /// Prefix purges that were widened to their whole site, because more than 64 were recorded.
+    /// Those of earlier processes count when they are read at the opening.
     pub widened: u64,
-    /// File system calls that failed.
+    /// File system calls that failed. Writes of several entries in one call count once.
     pub io_errors: u64,
 }
 
@@ -88,19 +94,21 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Health of a disk tier: its ability to read and write.
+/// Health of a disk tier, as its last write showed. Failed reads do not change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Reads and writes of the tier succeed.
+    /// The last write succeeded, or none was tried yet.
     Healthy,
-    /// The disk is full: nothing can be written, but stored entries are read.
+    /// The last write failed, because the disk or the quota is full. Entries are written again
+    /// after one second at the earliest; stored entries are read.
     Full,
-    /// The directory is read-only: nothing can be written, but stored entries are read.
+    /// The last write failed, because the directory is read-only or access was denied. Entries are
+    /// written again after one second at the earliest; stored entries are read.
     ReadOnly,
-    /// The last write failed for a reason other than a full disk or a read-only directory; stored
-    /// entries are read.
+    /// The last write failed for a reason other than a full disk or a read-only directory. Entries
+    /// are written again after one second at the earliest; stored entries are read.
     Failing,
-    /// The tier has stopped: it neither reads nor writes.
+    /// The tier was closed, or its writing thread has panicked: it neither reads nor writes.
     Stopped,
 }
 

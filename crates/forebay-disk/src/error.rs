@@ -9,12 +9,13 @@ use thiserror::Error;
 /// Minimum size in bytes: one segment would be most of a smaller directory.
 pub(crate) const SIZE_MIN: u64 = 16 << 20;
 
-/// Reason why the directory of a disk tier could not be opened. Nothing in it was changed.
+/// Reason why the directory of a disk tier could not be opened. Stored entries are unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The directory is open already, in this or another process.
-    #[error("{}: the directory of the disk tier is in use by another process", path.display())]
+    #[error("{}: the directory of the disk tier is in use by another process, or by another tier \
+             of this one; stop it, or use another directory", path.display())]
     InUse {
         /// Path of the directory.
         path: PathBuf,
@@ -51,9 +52,9 @@ pub(crate) enum Refusal {
     QueueFull,
     #[error("the read queue of the disk tier is full (1,024 reads), so the lookup is refused")]
     TooManyReads,
-    #[error("writes to the disk tier are paused for up to a second after a failed write")]
+    #[error("writes to the disk tier are paused for a second after a failed write")]
     WriteFailed,
-    #[error("the disk tier is closed")]
+    #[error("the disk tier is closed or has stopped, so the operation is refused")]
     Stopped,
 }
 

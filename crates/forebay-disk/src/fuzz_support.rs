@@ -136,7 +136,9 @@ impl SegmentBuilder {
     }
 }
 
-/// Builds a segment as the script says, scans it, and summarizes the result.
+/// Builds a segment as the script says, and scans it. Returns the number of found records (at most
+/// 4), whether a lost removal was noticed, the number of unreadable parts (at most 2), and whether
+/// there was no valid footer.
 ///
 /// # Panics
 /// If the scan finds a record that was not written, or misses one that was.
@@ -184,7 +186,7 @@ fn check(builder: &SegmentBuilder, scan: &SegmentScan) {
     assert_eq!(scan.footer_at.is_none(), is_sealed && !is_cut, "a footer counts if it is whole");
     let wanted = builder.rows.len() - usize::from(is_cut && !is_sealed && !builder.rows.is_empty());
     assert!(scan.rows.starts_with(&builder.rows[..wanted]), "an undamaged record is missing");
-    assert!(scan.rows.len() <= builder.rows.len(), "a record that was never builder");
+    assert!(scan.rows.len() <= builder.rows.len(), "a record that was never written");
     // A loss shows in the records behind it; at the very end, in the root or in the next segment.
     let last = scan.rows.last().map_or(0, |row| row.offset);
     for lost in builder.lost.iter().filter(|lost| **lost < last && scan.footer_at.is_some()) {

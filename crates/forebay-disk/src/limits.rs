@@ -23,8 +23,9 @@ const SEGMENT_MAX: u64 = 2 << 30;
 /// Size limits of a disk tier, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum total bytes of all files, plus at most one segment: a 64th of this, from 4 MiB to 64
-    /// MiB (above 64 GiB: a 1,024th). At least 16 MiB.
+    /// Maximum total bytes of all files; at least 16 MiB. For a short time, up to one segment more
+    /// can be in use. A segment has a 64th of this size, but at least 4 MiB and at most 64 MiB; if
+    /// this size is above 64 GiB, a 1,024th, at most 2 GiB.
     pub size: u64,
     /// Maximum size of a body that is stored, in bytes.
     pub object_max: u64,

@@ -37,7 +37,7 @@ pub struct Disk {
 
 impl Disk {
     /// Opens a directory and creates it if it is missing. This takes milliseconds, since earlier
-    /// entries are loaded while the tier serves.
+    /// entries are loaded while the tier serves. Entries of an older format version are not read.
     ///
     /// # Errors
     /// [`OpenError`] if the directory is in use, has a newer format version or cannot be used, or
@@ -93,21 +93,21 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns totals since the tier was opened (reads, writes, rejected records, evictions, errors),
-    /// and how many entries can be read and how many bytes all its files have now.
+    /// Returns totals since the tier was opened (reads, writes, rejected records, evictions,
+    /// errors), and the number of readable entries and the bytes of all files at present.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.read(self.shared.index.entries())
     }
 
-    /// Returns the health of the tier.
+    /// Returns the health of the tier, as its last write showed.
     #[must_use]
     pub fn condition(&self) -> Condition {
         self.shared.health.condition()
     }
 
-    /// Returns a channel with the number of prefix purges that were widened to their whole site,
-    /// because there were too many.
+    /// Returns a channel with the number of prefix purges since the opening that were widened to
+    /// their whole site, because more than 64 were recorded.
     #[must_use]
     pub fn widened(&self) -> watch::Receiver<u64> {
         self.shared.widened.subscribe()

@@ -47,7 +47,8 @@ impl Engine {
     }
 
     /// Creates an engine with these tiers below memory, in the order in which they are searched:
-    /// the fastest first.
+    /// the fastest first. It exchanges no purges and leases with other instances; see
+    /// [`clustered`](Self::clustered).
     #[must_use]
     pub fn with_tiers<T: Into<TierSetup>>(
         limits: Limits,
@@ -95,15 +96,15 @@ impl Engine {
         &self.memory
     }
 
-    /// Returns the name and the circuit breaker's state of each tier below memory, in the order in
-    /// which they are searched.
+    /// Returns the name of each tier below memory, and the state of its circuit breaker for reads,
+    /// in the order in which the tiers are searched.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
 
-    /// Returns the number of purges of tags, prefixes, sites or everything since the start that a
-    /// tier could not record for the next process. This process applies these purges; a restarted
-    /// process may return entries that they invalidated.
+    /// Returns how often since the start a tier could not record a purge of a tag, prefix, site or
+    /// everything for the next process. This process applies these purges; a restarted process may
+    /// return entries that they invalidated. A shared tier that a bus purges does not count.
     #[must_use]
     pub fn unkept_purges(&self) -> u64 {
         self.lower.unkept()
@@ -131,19 +132,22 @@ impl Engine {
 /// that waited for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Number of loads in progress: at most one per key that callers can join, and those for single
-    /// callers.
+    /// Number of flights: loads in progress, from the search of lower tiers until the answer is
+    /// stored in all tiers. Flights that a purge has affected are not counted.
     pub flights: usize,
-    /// Bytes of memory that streaming bodies use, and evicted bodies that a client still reads.
+    /// Bytes of memory that are charged as bodies in flight: 16 KiB for each load until its body
+    /// begins, streaming bodies, and evicted bodies that a client still reads.
     pub in_flight_bytes: u64,
     /// Number of loads and streaming bodies that wait now for memory (see `Limits::in_flight_max`).
     pub waiting: usize,
     /// Number of loads since the start that had to wait for memory.
     pub waits: u64,
-    /// Number of loads since the start that were refused, because no memory became free in time.
+    /// Number of loads since the start that were refused, because no memory became free within 5 s,
+    /// or because 1,024 loads and new bodies were waiting already.
     pub refusals: u64,
     /// Number of background refreshes in progress; included in `flights`.
     pub refreshes: usize,
-    /// Number of entries that are being written now to the tiers below memory.
+    /// Number of writes of entries to tiers below memory that are in progress now. An entry counts
+    /// once for each tier.
     pub writes: usize,
 }

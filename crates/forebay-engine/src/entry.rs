@@ -109,8 +109,8 @@ impl Entry {
         OVERHEAD + self.meta.heap_size() + self.head.size() + self.body.kept()
     }
 
-    /// Returns the bytes that memory is charged for the entry: its size, and `key` bytes for its
-    /// key. Returns 1 if the head is [counted](Head::counted).
+    /// Returns the bytes that memory is charged for the entry: its size, plus `key`, the bytes that
+    /// its key takes on the heap. Returns 1 if the head is [counted](Head::counted).
     #[must_use]
     pub fn charge(&self, key: usize) -> u64 {
         if self.head.is_counted() { 1 } else { (self.size() + key) as u64 }
@@ -239,8 +239,8 @@ impl Head {
         self.weight.says(Weight::COUNTED)
     }
 
-    /// Returns the encoded bytes, which may be empty. `None` if the head has only a view, so that
-    /// the front end would have to encode it.
+    /// Returns the encoded bytes, which may be empty. `None` if the head has only a complete view,
+    /// so that the front end would have to encode it.
     #[inline]
     #[must_use]
     pub fn slice(&self) -> Option<&[u8]> {
@@ -252,7 +252,8 @@ impl Head {
         }
     }
 
-    /// Returns the encoded bytes, shared, which may be empty. `None` if the head has only a view.
+    /// Returns the encoded bytes, shared, which may be empty. `None` if the head has only a
+    /// complete view.
     #[must_use]
     pub fn bytes(&self) -> Option<Bytes> {
         let Some(bytes) = &self.bytes else { return self.slice().map(|_| Bytes::new()) };

@@ -337,7 +337,8 @@ impl<L: Load> Loaded<L> {
                 }
                 None => {
                     fill.leading.keep_stale(stale.as_ref());
-                    let error = LoadError::origin("unchanged, but nothing is stored");
+                    let error =
+                        LoadError::origin("it answered \"unchanged\", but no entry is stored");
                     fill.leading.fail(error, cost);
                 }
             },

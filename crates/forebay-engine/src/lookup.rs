@@ -71,7 +71,7 @@ pub(crate) struct Arrival {
 }
 
 impl Miss {
-    /// Returns the reason why the stored entry does not answer the request.
+    /// Returns the reason why memory does not answer the request without a load.
     #[must_use]
     pub const fn why(&self) -> Why {
         match self.verdict {
@@ -95,7 +95,8 @@ impl Miss {
         self.prior.is_some()
     }
 
-    /// Returns the stored entry that does not answer the request, unless it was purged.
+    /// Returns the entry that memory has for the request, unless a hard purge removed it. It
+    /// answers the request only if [`is_served_first`](Self::is_served_first) is true.
     #[must_use]
     pub const fn prior(&self) -> Option<&Arc<Entry>> {
         self.prior.as_ref()
@@ -170,9 +171,10 @@ impl Engine {
         self.judged(lookup, entry, now)
     }
 
-    /// Returns the entry of a plain hit: one that is fresh for a demand without conditions. Returns
-    /// `None` for every other request, which [`lookup`](Self::lookup) decides. It never starts an
-    /// early refresh, and makes no random choice.
+    /// Returns the entry of a plain hit: fresh, not in the last tenth of its lifetime, not affected
+    /// by purges, and for a demand that [is plain](Demand::is_plain). Returns `None` for every
+    /// other request, which [`lookup`](Self::lookup) decides. It never starts an early refresh, and
+    /// makes no random choice.
     #[must_use]
     pub fn hit(&self, lookup: &Lookup<'_>) -> Option<Outcome> {
         let Found::Entry(entry) = self.memory.find(lookup.key, lookup.select) else { return None };
@@ -181,9 +183,10 @@ impl Engine {
         is_plain.then_some(Outcome { entry, source: Source::Hit, why: None })
     }
 
-    /// Reads a fresh entry that satisfies every plain demand, as nearly every hit finds: `read` runs
-    /// while the store is locked, so that not even the entry's reference count changes. It must be
-    /// quick, and must not call a cache. `None` if there is no such entry; then call
+    /// Reads a fresh entry of memory that satisfies every plain demand, as nearly every hit finds.
+    /// `read` runs while the store is locked, so that not even the entry's reference count changes.
+    /// It must be quick, and must not call a cache. `None` if there is no such entry, if it is
+    /// negative, if the key has variants, or if `demand` is not plain; then call
     /// [`lookup`](Self::lookup).
     #[inline]
     #[must_use]

@@ -39,9 +39,10 @@ const TYPICAL_ABSENT: u64 = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum bytes of memory in total: entries with their keys and overhead, and bodies in
-    /// flight.
+    /// flight. If entries are [counted](crate::Head::counted), each counts as one byte.
     pub memory: u64,
-    /// Maximum size of an entry that memory stores, in bytes.
+    /// Maximum size of an entry that memory stores, in bytes. Negative entries have a lower limit:
+    /// see [`MemoryTier::object_max`].
     pub object_max: u64,
     /// Part of `memory` that is reserved for bodies in flight: streaming bodies, and evicted bodies
     /// that a client still reads. When it is used up, loads wait for memory, and are refused if
@@ -109,8 +110,9 @@ impl MemoryTier {
         Self { present: slots, absent, generations: AtomicU64::new(random_seed()) }
     }
 
-    /// Returns the entry that is stored under exactly this key. `None` if there is none, or if the
-    /// key has variants.
+    /// Returns the entry that is stored under exactly this key, whether it is fresh or not. Purges
+    /// by tag, prefix, site or all are not considered. `None` if there is none, or if the key has
+    /// variants. Counts as a use of the entry.
     #[must_use]
     pub fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         match self.slot(key)? {
@@ -337,26 +339,29 @@ impl MemoryTier {
         removed.contains(&true)
     }
 
-    /// Returns the bytes that all entries use: keys, heads, bodies, views and overhead.
+    /// Returns the bytes that all entries use: keys, heads, bodies, views and overhead. Bodies in
+    /// flight are not included. An entry that is [counted](crate::Head::counted) adds one.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.present.bytes() + self.absent.bytes()
     }
 
-    /// Returns the bytes that negative entries use (stored facts that a key has no value).
+    /// Returns the bytes that negative entries use (stored facts that a key has no value). An entry
+    /// that is [counted](crate::Head::counted) adds one.
     #[must_use]
     pub fn absent_bytes(&self) -> u64 {
         self.absent.bytes()
     }
 
-    /// Returns the number of stored entries; each variant counts, and so does the record that lists
-    /// the variants of a key.
+    /// Returns the number of entries in memory, negative entries included. Each variant counts, and
+    /// so does the record that lists the variants of a key.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.present.count() + self.absent.count()
     }
 
-    /// Returns the number of entries that were evicted for lack of space since the start.
+    /// Returns the number of entries that were evicted since the start: for lack of space, or
+    /// beyond the maximum number of variants of a key. Removals by purges do not count.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.present.evictions() + self.absent.evictions()

@@ -62,7 +62,7 @@ impl Miss {
     /// request, it is returned at once, and the load runs in the background.
     ///
     /// # Errors
-    /// If the load fails and no stored entry may be served.
+    /// [`LoadError`] if the load fails or does not start, and no stored entry may be served.
     pub async fn load<L: Load>(
         self,
         engine: &Arc<Engine>,
@@ -319,5 +319,5 @@ impl Engine {
 
 /// Error of a flight whose task has ended early.
 fn task_ended() -> LoadError {
-    LoadError::Panicked("its task was ended".into())
+    LoadError::Panicked("its task was ended before it had a result".into())
 }

@@ -210,7 +210,11 @@ async fn a_directory_is_open_once_and_errors_are_sentences() {
     assert!(matches!(second, OpenError::InUse { .. }));
     assert_eq!(
         second.to_string(),
-        format!("{}: the directory of the disk tier is in use by another process", path.display())
+        format!(
+            "{}: the directory of the disk tier is in use by another process, or by another tier \
+             of this one; stop it, or use another directory",
+            path.display()
+        )
     );
     first.close().await;
     let third = open(&path, SIZE).unwrap();

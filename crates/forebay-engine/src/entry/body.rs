@@ -139,8 +139,8 @@ impl Body {
         Self::of(Repr::Once(Once(Mutex::new(Some(stream)))))
     }
 
-    /// Returns the bytes of a complete body of up to 256 KiB in memory. `None` for larger,
-    /// streaming or stored ones: use [`reader`](Self::reader) or [`part`](Self::part).
+    /// Returns the bytes of a complete body of up to 256 KiB in memory. `None` for a larger body, a
+    /// streaming one, or one in a lower tier: use [`reader`](Self::reader) or [`part`](Self::part).
     #[inline]
     #[must_use]
     pub fn slice(&self) -> Option<&[u8]> {
@@ -151,7 +151,8 @@ impl Body {
         }
     }
 
-    /// Returns the bytes of a complete body of up to 256 KiB in memory, shared. `None` for others.
+    /// Returns the bytes of a complete body of up to 256 KiB in memory, shared. `None` for a larger
+    /// body, a streaming one, or one in a lower tier.
     #[must_use]
     pub fn bytes(&self) -> Option<Bytes> {
         let Some(shared) = &self.0 else { return Some(Bytes::new()) };
@@ -162,7 +163,8 @@ impl Body {
         }
     }
 
-    /// Returns the length of a complete body in bytes; `None` while the body is streaming.
+    /// Returns the length of a complete body in bytes; `None` for a body that was still streaming
+    /// when its entry was returned, also after its end.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match self.contents() {
@@ -174,14 +176,15 @@ impl Body {
         }
     }
 
-    /// Returns `true` if the body is complete, in memory or in a lower tier.
+    /// Returns `true` if the body is complete, in memory or in a lower tier. `false` for a body
+    /// that was still streaming when its entry was returned, also after its end.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         matches!(self.repr(), None | Some(Repr::Whole(_) | Repr::Long(_) | Repr::Below(_)))
     }
 
-    /// Returns the bytes of memory that the entry of this body is charged for it: 0 for a streaming
-    /// body, which is charged as a body in flight, and for one in a lower tier.
+    /// Returns the bytes of the body that its entry holds in memory: 0 for a streaming body, which
+    /// is charged as a body in flight, and for one in a lower tier.
     #[must_use]
     pub fn retained(&self) -> usize {
         match self.contents() {
@@ -202,7 +205,8 @@ impl Body {
         }
     }
 
-    /// Creates a reader that starts at the first byte and reads at its own speed.
+    /// Creates a reader that starts at the first byte and reads at its own speed. The body of an
+    /// answer for one caller can be read once: a second reader gets [`BrokenBody::FellBehind`].
     #[must_use]
     pub fn reader(&self) -> BodyReader {
         let Some(repr) = self.repr() else { return BodyReader(Reading::Whole(self.bytes())) };
@@ -218,7 +222,8 @@ impl Body {
         })
     }
 
-    /// Creates a reader of a range of a complete body, in bytes. `None` if the body is streaming.
+    /// Creates a reader of a range of a complete body, in bytes; the range is limited to the body.
+    /// `None` if the body is streaming.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Option<BodyReader> {
         match self.repr() {
@@ -314,7 +319,8 @@ impl BodyReader {
     }
 
     /// Skips the next bytes of a streaming body, without waiting for them or keeping them. Returns
-    /// the number of skipped bytes; 0 for other bodies, because [`Body::part`] begins at an offset.
+    /// their number, or 0 if nothing was skipped: of a complete body, because [`Body::part`] begins
+    /// at an offset, of a body for one caller, or because the reader has fallen behind.
     pub fn skip(&mut self, bytes: u64) -> u64 {
         match &mut self.0 {
             Reading::Flowing(reader) if reader.skip(bytes) => bytes,

@@ -15,8 +15,8 @@ pub trait Select: Send + Sync {
     /// Returns the value of a selecting field, or `None` if it is absent.
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>>;
 
-    /// Returns the maximum number of variants that are kept under one key. Beyond it, the least
-    /// recently used variant is removed.
+    /// Returns the maximum number of variants that memory keeps under one key; 64 by default.
+    /// Beyond it, the least recently used variant is removed.
     fn variants_max(&self) -> usize {
         VARIANTS_MAX
     }

@@ -23,9 +23,9 @@ use crate::tiers::tier::TierErrors;
 /// limits, retries and circuit breakers belong to the implementation: the engine waits for it
 /// without a limit.
 pub trait Load: Select + HeadCodec + Clone + 'static {
-    /// Asks the origin. `prior` is the stored entry that could not answer the request, if there is
-    /// one: after a conditional request, the load may return [`Loaded::Unchanged`]. `company` says
-    /// whether other callers wait for the answer.
+    /// Asks the origin. `prior` is the entry of memory or a lower tier that could not answer the
+    /// request, if there is one: after a conditional request, the load may return
+    /// [`Loaded::Unchanged`]. `company` says whether other callers may wait for the answer.
     fn load(
         &self,
         prior: Option<Arc<Entry>>,
@@ -49,16 +49,17 @@ pub struct LoadOptions {
     /// Source of the answer.
     pub source: LoadSource,
     /// Maximum time for which memory uses an entry before it asks the lower tiers for a newer one.
-    /// They may keep the entry for longer.
+    /// They may keep the entry for longer. `None`: the lifetime of the entry.
     pub memory_ttl: Option<Duration>,
     /// Treatment of failed reads of lower tiers. It must be equal for all callers that may share a
     /// load.
     pub tier_errors: TierErrors,
-    /// Maximum wait for another instance. `None`: the limit of the engine.
+    /// Maximum wait for another instance that loads the key. `None`:
+    /// [`Cluster::wait_max`](crate::Cluster::wait_max) of the engine.
     pub lease_wait_max: Option<Duration>,
     /// Requested extent of the body.
     pub extent: Extent,
-    /// Callers that the answer has a part for. The engine reads it after the load.
+    /// Callers for whom the answer holds something. The engine reads this field after the load.
     pub answer_for: AnswerFor,
 }
 
@@ -68,10 +69,11 @@ pub enum LoadSource {
     /// The origin is asked.
     #[default]
     Origin,
-    /// Only the lower tiers are searched. Such a load needs no lease.
+    /// Only the lower tiers are searched, and no lease is requested. If they have no usable entry,
+    /// the engine calls [`Load::load`], which must return [`LoadError::NotCached`].
     LowerTiers,
-    /// The response has already arrived, so no request is sent. Such a load does not wait for memory
-    /// among the loads: another load, which has been admitted, may wait for it.
+    /// The response has already arrived, so no request is sent. Such a load does not wait for
+    /// memory among the loads: another load, which has been admitted, may wait for it.
     Received,
 }
 
@@ -81,7 +83,7 @@ pub enum Extent {
     /// The whole body.
     #[default]
     Whole,
-    /// A part: a large body in a lower tier is read there, and not stored in memory.
+    /// A part: a large body in the first tier below memory is read there, and not stored in memory.
     Part,
 }
 
@@ -134,20 +136,22 @@ pub enum Audience {
 /// Answer of an origin to a [`Load`].
 pub enum Loaded {
     /// Answer that may be shared with other callers. The engine stores it when its body is
-    /// complete.
+    /// complete, unless the request forbids that, a purge came since, or a newer answer is stored.
     Entry {
-        /// Metadata. The engine sets the position, and the cost if it is zero.
+        /// Metadata. The engine sets `departed` and `position`, and the load cost if it is zero.
         meta: Meta,
         /// Head of the front end.
         head: Head,
         /// Body.
         content: Content,
     },
-    /// The origin confirmed that the stored entry is still valid (HTTP: 304).
+    /// The origin confirmed that the stored entry is still valid (HTTP: 304). Without a `prior`
+    /// entry, the load counts as failed.
     Unchanged {
-        /// New metadata.
+        /// New metadata. The engine sets `departed` and `position`, and the load cost if it is
+        /// zero.
         meta: Meta,
-        /// New head, if it differs.
+        /// New head of the entry; `None` keeps the stored one.
         head: Option<Head>,
     },
     /// The origin has no value for this key: a negative entry without head and body. A front end
@@ -157,15 +161,16 @@ pub enum Loaded {
         /// Lifetime of the negative entry.
         lifetime: Lifetime,
     },
-    /// Answer that only the caller of this load may get. The key gets a pass marker (hit-for-miss),
-    /// so that its next requests do not wait for each other.
+    /// Answer that only the caller of this load may get. The key gets a pass marker (hit-for-miss)
+    /// for the time [`Passed::remember`], so that its next requests do not wait for each other.
     Pass(Passed),
     /// Error response of the origin. The caller of this load gets it, unless a stored entry may be
     /// served instead.
     Failed {
         /// Response, for this caller.
         passed: Passed,
-        /// Error for the callers that waited with an anonymous one.
+        /// Error for the other callers that waited for this load, if its request had no
+        /// credentials. Otherwise they load again.
         error: LoadError,
     },
 }
@@ -185,7 +190,8 @@ pub struct Passed {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The origin was reached, but its answer is invalid or its loader failed, with this cause.
+    /// The origin was reached, but its answer is invalid, or the loader of a library call returned
+    /// an error, with this cause.
     #[error("the origin failed: {0}")]
     Origin(Arc<dyn std::error::Error + Send + Sync>),
     /// The origin cannot be reached, or ended the connection before its answer, with this cause.
@@ -219,7 +225,8 @@ pub enum LoadError {
     /// The load panicked with this message, or its task was cancelled.
     #[error("the load panicked or was aborted: {0}")]
     Panicked(Arc<str>),
-    /// The request forbids loads (`only_if_cached`), and no stored entry may be used.
+    /// The request forbids loads (`only_if_cached`), or only the tiers were searched
+    /// ([`LoadSource::LowerTiers`]), and no stored entry may be used.
     #[error("no usable entry is stored, and the request does not allow a load")]
     NotCached,
 }
@@ -255,7 +262,8 @@ impl LoadError {
     }
 
     /// Returns the kind of this failure, which decides whether a stale entry may be served to a
-    /// caller with `demand`. A time-out and a connection limit count as an unreachable origin.
+    /// caller with `demand`. A time-out, a reached limit and an open circuit breaker count as an
+    /// unreachable origin; a back-off counts as the failure that caused it.
     #[must_use]
     pub fn trouble(&self, demand: &Demand) -> OriginFailure {
         match self {

@@ -33,7 +33,8 @@ pub enum Propagation {
     /// The purge is published: every connected instance applies it within the delay of the bus.
     Published(Published),
     /// Publishing failed with this error, so other instances may still serve purged entries. The
-    /// engine retries until it succeeds, in the order of the purges.
+    /// engine retries while the process runs, in the order of the purges. If more than 1,000 wait,
+    /// one purge of everything replaces them.
     Pending(TierError),
 }
 

@@ -21,8 +21,9 @@ use crate::tiers::lower::Deadline;
 
 impl Engine {
     /// Removes the entry of a primary key from all tiers and instances, and refuses older versions
-    /// from then on for `newer.keep`. Returns `false`, and does nothing, if a version that is as
-    /// new or newer is known already.
+    /// from then on for `newer.keep`. Returns `false` if a version that is as new or newer is known
+    /// already: then nothing is removed. If only the shared tier knows that version, the entry is
+    /// still removed from the tiers of this instance.
     pub async fn remove_version(self: &Arc<Self>, key: KeyRef<'_>, newer: Newer) -> bool {
         let below = self.version_below(key).await;
         let removed =

@@ -32,8 +32,9 @@ pub struct Cluster {
     /// disconnected.
     pub when_blind: WhenBlind,
     /// Maximum time to wait for another instance that loads a key. After that, a call gets a stale
-    /// entry if one may be served; otherwise this instance loads the key itself, and does not store
-    /// the answer in the shared tier.
+    /// entry if one may be served; otherwise this instance loads the key itself, and stores the
+    /// answer in no tier. [`LoadOptions::lease_wait_max`](crate::LoadOptions::lease_wait_max)
+    /// replaces the limit for the start of that load.
     pub wait_max: Duration,
 }
 

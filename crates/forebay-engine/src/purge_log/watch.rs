@@ -47,7 +47,9 @@ impl Watch {
 
     /// Returns `true` if no purge has begun since the start of the watch that could affect the key,
     /// other than the caller's own, which must have ended: `own` purges of the key itself, and
-    /// `logged` purges of tags, prefixes, sites or everything.
+    /// `logged` purges of tags, prefixes, sites or everything. Every purge of the latter kinds
+    /// counts, whatever it names, and so does a change of the state of the bus. Always `false` if
+    /// 16,384 watches existed when this one began.
     #[must_use]
     pub fn saw_only(&self, own: u64, logged: u64) -> bool {
         let passed = self.newest.load(Ordering::Acquire) - self.begun_at;

@@ -12,13 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Source of time for the engine and its front ends. Tests replace it by a stepped clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the monotonic time, coarse: it may lag by a few milliseconds.
+    /// Returns the monotonic time, coarse: it may lag by up to 10 ms.
     fn now(&self) -> Timestamp;
 
     /// Returns the wall-clock time, for dates that machines exchange.
     fn wall(&self) -> WallTime;
 
-    /// Returns the monotonic time, exact to the microsecond, to measure durations.
+    /// Returns the monotonic time since a fixed moment, exact to the microsecond, to measure
+    /// durations.
     fn exact(&self) -> Duration;
 }
 

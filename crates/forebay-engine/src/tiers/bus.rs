@@ -58,7 +58,8 @@ pub struct Published {
     pub id: Box<str>,
     /// Number of instances that are alive, including this one.
     pub instances: usize,
-    /// `true` if an entry was removed from the shared tier.
+    /// For a purge of one key: `true` if an entry was removed from the shared tier. Other purges do
+    /// not search for their entries, so that the value means nothing.
     pub found: bool,
 }
 
@@ -78,7 +79,7 @@ pub trait Listener: Send + Sync {
 /// Message that a bus delivers to its listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Another instance has purged entries.
+    /// Another instance has purged entries, or another program has changed a shared entry.
     Purged {
         /// Entries to purge.
         what: Purge,

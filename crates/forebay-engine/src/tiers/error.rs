@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// The reason why an operation of a tier had no effect. Callers get it only with
-/// [`TierErrors::Strict`](crate::TierErrors::Strict).
+/// Reason why an operation of a tier, of its leases or of the bus had no effect. The caller of a
+/// load gets it only with [`TierErrors::Strict`](crate::TierErrors::Strict).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {

@@ -25,8 +25,8 @@ pub struct Claim<'a> {
     /// Key of the load: the primary key, the key of one variant, or that of a question about an
     /// entry.
     pub boarded: KeyRef<'a>,
-    /// Key of the record that was missing in the tier. The record is read once more together with
-    /// the request.
+    /// Key of the record that is read together with the request: it was missing or unusable before,
+    /// or was not read yet (`is_look`).
     pub entry: KeyRef<'a>,
     /// [Stamp](Stored::stamp) of the unusable record that was found. `None` if there was none.
     pub seen: Option<u64>,
@@ -93,7 +93,8 @@ pub enum Release {
     /// The answer has variants, selected by these fields, and the holder now loads only its own
     /// variant. Sent only by [`Permit::narrow`].
     Vary(Vary),
-    /// The holder gave no reason; its load may have panicked.
+    /// The holder gave another reason or none: for example a purge, or a load that did not start or
+    /// panicked. Waiting instances request the lease again.
     Abandoned,
 }
 

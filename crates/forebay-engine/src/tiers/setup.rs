@@ -15,10 +15,10 @@ pub struct TierSetup {
     pub tier: Arc<dyn Tier>,
     /// Name in metrics, logs and responses; by default that of the tier.
     pub name: &'static str,
-    /// Maximum freshness lifetime of the entries that the tier stores.
+    /// Maximum freshness lifetime of the entries that the tier stores; `None` for no maximum.
     pub fresh_max: Option<Duration>,
-    /// Keys that the tier stores. The engine skips the tier for all others, and ignores its failures
-    /// for them.
+    /// Keys that the tier stores. The engine skips the tier for all others, and ignores its
+    /// failures for them.
     pub namespaces: Namespaces,
 }
 

@@ -56,8 +56,8 @@ pub trait Tier: Send + Sync + 'static {
         mode: WriteMode<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>, TierError>>;
 
-    /// Returns `true` if other instances use the same entries. The [bus](crate::tiers::bus) purges shared
-    /// entries.
+    /// Returns `true` if other instances use the same entries. The [bus](crate::tiers::bus) purges
+    /// shared entries.
     fn is_shared(&self) -> bool {
         false
     }
@@ -65,10 +65,10 @@ pub trait Tier: Send + Sync + 'static {
     /// Removes the entry that is stored under exactly this key. Returns `false` if there was none.
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>>;
 
-    /// Records a purge of more than one key, by this instance or another. The engine has applied it
-    /// in this process already. A tier that survives the process must not return older entries in
-    /// the next process. Not called for shared tiers, which the [bus](crate::tiers::bus) purges; other tiers
-    /// need no implementation.
+    /// Records a purge of more than one key, by this instance or another, soft or hard. The engine
+    /// has applied it in this process already. A tier that survives the process must not return
+    /// older entries that the purge affects in the next process; other tiers need no
+    /// implementation. Not called for a shared tier if a [bus](crate::tiers::bus) purges it.
     fn purge<'a>(&'a self, _what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
         async { Ok(()) }.boxed()
     }
@@ -109,6 +109,7 @@ pub trait Tier: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Time limit for finding an entry and for starting to return its body. A request waits for it.
+    /// One search of all tiers shares the longest limit among them.
     pub read: Duration,
     /// Time limit for each step of a write, and for a removal. No request waits for a write.
     pub write: Duration,
@@ -138,13 +139,14 @@ pub trait Writer: Send {
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
 }
 
-/// Origin of an entry that is written to a tier.
+/// Says whether an entry that is written to a tier was loaded or put, and under which lease.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteMode<'a> {
-    /// The entry was loaded, without a lease.
+    /// The entry was loaded, and no lease has to be checked: the tier is not shared, or the load
+    /// had no lease.
     Loaded,
-    /// The entry was loaded under a [lease](crate::tiers::lease). The commit makes it visible only if
-    /// the lease is still valid, and releases the lease.
+    /// The entry was loaded under a [lease](crate::tiers::lease). The commit makes it visible only
+    /// if the lease is still valid, and releases the lease.
     Leased(LeasedWrite<'a>),
     /// The entry was put and not loaded. It was created now, so earlier purges do not apply to it.
     Put,
@@ -207,6 +209,7 @@ pub enum TierErrors {
     /// The failure counts as a miss, and the request loads from the origin.
     #[default]
     Graceful,
-    /// The request fails unless another tier has the entry; the origin is not asked.
+    /// The request fails unless another tier has the entry, or a stale entry may be served; the
+    /// origin is not asked. Background refreshes ignore the failure.
     Strict,
 }

@@ -9,9 +9,8 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 
 impl Engine {
-    /// Extends the freshness lifetime of a stored entry to `fresh`, counted from the creation of
-    /// the entry. Changes memory only, and only if it still holds this entry; otherwise returns
-    /// `false`.
+    /// Sets the freshness lifetime of an entry in memory to `fresh`, counted from its age zero.
+    /// Changes memory only, and only if it still holds this entry; otherwise returns `false`.
     pub fn extend(&self, key: KeyRef<'_>, entry: &Arc<Entry>, fresh: Duration) -> bool {
         let mut meta = entry.meta.clone();
         meta.set_lifetime(Lifetime { fresh, ..meta.lifetime() });

@@ -25,11 +25,12 @@ pub struct NewEntry {
 }
 
 impl Engine {
-    /// Stores an entry under a primary key, in all tiers. Returns `false` if no tier stores it.
+    /// Stores an entry under a primary key, in all tiers, and removes the entry of the key from
+    /// other instances. Returns `false` if memory did not store it, and no lower tier takes it in
+    /// its place; whether the writes to lower tiers succeed is not considered. `select` gives the
+    /// selecting fields of a variant, and the options.
     ///
-    /// It is a flight that ends as soon as it has started. Earlier flights are removed from the
-    /// table, so that a load which began before and ends later cannot replace the entry; and a purge
-    /// finds it.
+    /// A load that began before the put and ends later does not replace the entry.
     pub async fn put<L: Load>(
         self: &Arc<Self>,
         key: KeyRef<'_>,
@@ -40,8 +41,9 @@ impl Engine {
         self.store_put(key, None, entry, select).await
     }
 
-    /// Stores one version of an entry, as [`put`](Self::put) does. Stores nothing and returns
-    /// `false` if a version that is as new is stored or was [removed](Self::remove_version).
+    /// Stores one version of an entry, as [`put`](Self::put) does, and refuses older versions for
+    /// `newer.keep`. Stores nothing and returns `false` if a version that is as new or newer is
+    /// stored or was [removed](Self::remove_version).
     pub async fn put_version<L: Load>(
         self: &Arc<Self>,
         key: KeyRef<'_>,

@@ -66,7 +66,9 @@ impl PartsReader {
                 Some(Ok(piece))
             }
             Some(Err(broken)) => Some(Err(broken)),
-            None => Some(Err(BrokenBody::Source("its tier has less than it said".into()))),
+            None => Some(Err(BrokenBody::Source(
+                "its tier returned fewer bytes than it announced".into(),
+            ))),
         })
     }
 }
@@ -83,7 +85,9 @@ pub(crate) fn bounded(body: PieceStream) -> PieceStream {
         let mut body = body?;
         match tokio::time::timeout(PIECE_MAX, body.next()).await {
             Ok(piece) => Some((piece?, Some(body))),
-            Err(_) => Some((Err(BrokenBody::Source("its tier stalled".into())), None)),
+            Err(_) => {
+                Some((Err(BrokenBody::Source("its tier returned nothing for 5 s".into())), None))
+            }
         }
     })
     .boxed()

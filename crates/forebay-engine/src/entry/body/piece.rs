@@ -20,7 +20,8 @@ pub enum BrokenBody {
     #[error("the body ended early: the task that read it from the origin was aborted")]
     Abandoned,
     /// The reader is too slow: the bytes that it needs next are no longer in memory. The body is
-    /// too large to be kept, or was dropped while its readers did not read.
+    /// too large to be kept, was dropped while its readers did not read, or is for one caller and
+    /// was read already.
     #[error("the body was read too slowly: its next bytes are no longer in memory")]
     FellBehind,
 }

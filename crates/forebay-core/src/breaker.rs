@@ -13,7 +13,7 @@ pub struct BreakerRules {
     /// Percentage of failed calls in one window that opens the breaker, once the window has
     /// `calls_min` calls.
     pub failed_percent: u32,
-    /// Length of the window in which calls are counted.
+    /// Length of the window in which calls are counted. The next window counts from zero.
     pub window: Duration,
     /// Pause between the opening of the breaker and the next trial call. A random part of up to one
     /// half is subtracted, so that instances whose breakers opened together do not try at the same
@@ -41,7 +41,8 @@ pub enum Condition {
     Closed,
     /// The breaker is half-open: one trial call is under way, and other calls are refused.
     HalfOpen,
-    /// The breaker is open: calls are refused.
+    /// The breaker is open: calls are refused until its pause is over. The first one after it is a
+    /// trial call.
     Open,
 }
 

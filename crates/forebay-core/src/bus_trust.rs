@@ -110,7 +110,8 @@ impl BusTrust {
     }
 
     /// Records that messages of the bus may have been missed: entries whose load was sent before
-    /// `position` of the purge log are unverified.
+    /// `position` of the purge log are unverified until they are revalidated. Their grace period
+    /// began with the current disconnection, if there is one, and begins now otherwise.
     pub fn gap(&mut self, position: Position, now: Timestamp) {
         let began = self.blind.as_ref().map_or(now, |blind| blind.since);
         let mut due = began.plus(self.when_blind.patience());

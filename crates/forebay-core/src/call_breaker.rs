@@ -62,7 +62,8 @@ pub struct CallTicket {
 pub enum CallResult {
     /// The origin answered.
     Worked,
-    /// The origin did not answer, or with a status that counts as a failure.
+    /// The origin did not answer, or its answer is invalid or has a status that counts as a
+    /// failure.
     Failed,
     /// The call says nothing about the origin, for example because the caller gave up. It counts
     /// neither as a success nor as a failure.

@@ -38,11 +38,13 @@ pub enum Verdict {
 /// Kind of a failed load, as far as it decides whether a stale entry may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginFailure {
-    /// The load failed, or the origin answered with an error.
+    /// The load failed although the origin could be reached: for example, the origin answered with
+    /// an error or an invalid response, or the loader failed.
     Failed,
-    /// The origin cannot be reached, or has not answered yet: in terms of RFC 9111 section 4.2.4,
-    /// the cache is disconnected. The duration is the maximum staleness of an entry that may be
-    /// served then.
+    /// The origin cannot be reached, is not asked because of a limit or its circuit breaker, or has
+    /// not answered yet: in terms of RFC 9111 section 4.2.4, the cache is disconnected. The duration
+    /// is the maximum staleness of an entry that may be served then; its own stale-if-error window
+    /// applies if it is longer.
     Unreachable(Duration),
 }
 
@@ -52,7 +54,8 @@ impl Verdict {
     }
 }
 
-/// Decides whether an entry may be used for a demand at `now`.
+/// Decides whether an entry may be used for a demand at `now`. `standing` is the effect of purges
+/// on the entry. Of the demand, `only_if_cached`, `no_store` and `soft_timeout` are not considered.
 ///
 /// The function is pure: equal arguments give equal verdicts. It draws a random number only in the
 /// last tenth of the entry's lifetime, where it can matter.

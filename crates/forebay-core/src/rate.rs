@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Rate limit of one client: an average rate, and the number of requests that may come at once.
+/// Rate limit for each client on its own: an average rate, and the number of requests that may come
+/// at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Time between two requests at the exact rate, in microseconds; at least one.

@@ -58,7 +58,8 @@ pub enum Why {
     /// A purge by another instance that this instance may have missed may have invalidated the
     /// entry. It was revalidated, or served during its grace period.
     Suspect,
-    /// Another instance loaded the answer, while this one waited for it.
+    /// Another instance loaded the answer, while this one waited for it. Only a detail in
+    /// `Cache-Status`: metrics have the reason why memory did not answer.
     Elsewhere,
 }
 

@@ -29,7 +29,7 @@ pub enum OpenError {
         /// Format version of the directory.
         version: u32,
     },
-    /// The directory cannot be created, read or written.
+    /// The directory cannot be created, read or written, or a thread of the tier cannot be started.
     #[error("{}: the directory of the disk tier cannot be used: {source}", path.display())]
     Unusable {
         /// Path of the directory.

@@ -113,7 +113,8 @@ impl Disk {
         self.shared.widened.subscribe()
     }
 
-    /// Waits until all entries of earlier processes can be found.
+    /// Waits until all entries of earlier processes can be found. Before that, lookups of them may
+    /// miss.
     pub async fn loaded(&self) {
         self.reached(Stage::Loaded).await;
     }

@@ -10,8 +10,9 @@ use crate::tiers::tier::{Stored, Tier};
 
 /// Part of a batch: its front end counts the parts that are going to load, and waits for them.
 pub trait BatchPart: Send + Sync {
-    /// Called before the task of this load starts, by its caller. If a lower tier has the answer, the
-    /// load is dropped without a call of [`Load::load`](crate::Load::load).
+    /// Called by the caller that starts the load, before the task of the load starts. If a lower
+    /// tier has the answer, the load is dropped without a call of
+    /// [`Load::load`](crate::Load::load).
     fn departs(&self);
 
     /// Called when this load waits for another instance: it may start late, or not at all. The batch

@@ -186,7 +186,8 @@ pub struct Passed {
     pub remember: Duration,
 }
 
-/// Reason why a load gave no answer. All callers that waited for the load get it.
+/// Reason why a load gave no answer. All callers that waited for the load get it, except those to
+/// which a stale entry may be served instead.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -201,7 +202,8 @@ pub enum LoadError {
     #[error("no response from the origin within {0:?}")]
     TimedOut(Duration),
     /// The origin answered with an error response of this status. Only the caller whose request it
-    /// answered gets the response itself; callers that waited for that request get this error.
+    /// answered gets the response itself. Callers that waited for that request get this error, or
+    /// load again if it had credentials.
     #[error("the origin answered with status {0}")]
     Answered(u16),
     /// The load did not start, because a limit on concurrent work was reached; the text names the

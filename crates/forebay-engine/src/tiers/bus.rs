@@ -22,9 +22,10 @@ pub trait Bus: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Published, TierError>>;
 
     /// Purges shared entries of versions older than one that is about to be stored, or was removed,
-    /// and publishes that. Returns `None` and does nothing if a version that is as new is known for
-    /// the shared entry. Afterwards no older version can be stored there, for as long as `newer`
-    /// says or a newer one lives. A bus without versions purges the key.
+    /// and publishes that. Returns `None` and does nothing if a version that is as new or newer is
+    /// known for the shared entry. Afterwards no older version can be stored there for
+    /// [`Newer::keep`], or for longer while a newer version is stored. A bus without versions
+    /// purges the key.
     fn publish_version<'a>(
         &'a self,
         key: &'a Key,
@@ -91,7 +92,7 @@ pub enum Notice {
     Outdated {
         /// Key of the entry.
         key: Key,
-        /// The version.
+        /// Version below which the entry must be removed.
         newer: Newer,
     },
     /// Messages may have been missed, so that any entry of this instance may have been purged.

@@ -135,7 +135,9 @@ pub trait Writer: Send {
         None
     }
 
-    /// Makes the complete entry visible to readers of the tier.
+    /// Makes the complete entry visible to readers of the tier. It fails with
+    /// [`TierError::Withdrawn`] if the [lease](WriteMode::Leased) of the write is no longer valid,
+    /// and with [`TierError::Outdated`] if the tier knows a newer version.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>>;
 }
 

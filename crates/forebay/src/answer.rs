@@ -16,7 +16,8 @@ use crate::lifetimes::{Fresh, LifetimeOverrides};
 /// such answer does not disable coalescing for long.
 const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
-/// The stored entry that a load replaces or validates. It is empty if nothing is stored.
+/// The stored entry that a load replaces or validates, as its loader receives it. It is empty if
+/// nothing is stored, or if the entry was removed by an invalidation.
 pub struct Prior<V> {
     value: Option<Arc<V>>,
     validator: Option<Bytes>,
@@ -121,22 +122,24 @@ impl<V> Answer<V> {
     }
 
     /// Creates an answer that says that the key has no value. The cache stores this fact, for
-    /// `negative_ttl` if that is set.
+    /// [`negative_ttl`](crate::Builder::negative_ttl) if that is set, or else for the lifetime of
+    /// values.
     pub const fn absent() -> Self {
         Self::of(AnswerKind::Absent)
     }
 
-    /// Creates an answer that says that the [previous value](Prior::value) is still valid: its
-    /// lifetime starts again. The entry keeps its tags and its validator unless this answer names
-    /// others. The load fails if nothing was stored before.
+    /// Creates an answer that says that the stored entry ([`Prior`]), a value or its absence, is
+    /// still valid: its lifetime starts again. The entry keeps its validator unless this answer
+    /// names another, and its tags unless this answer or the call's options name others. The load
+    /// fails if nothing is stored.
     pub const fn unchanged() -> Self {
         Self::of(AnswerKind::Unchanged)
     }
 
-    /// Creates an answer that only this call gets: a value, or `None` for its absence
-    /// (hit-for-miss). It is not stored, and calls that wait for the key load for themselves. For
-    /// ten seconds, or until an answer for the key is stored, calls for the key do not wait for
-    /// each other.
+    /// Creates an answer that only the call that started the load gets: a value, or `None` for its
+    /// absence (hit-for-miss). It is not stored, and calls that wait for the key load for
+    /// themselves. For ten seconds, or until an answer for the key is stored, calls for the key do
+    /// not wait for each other.
     pub fn pass(value: Option<V>) -> Self {
         Self::of(AnswerKind::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
@@ -176,22 +179,24 @@ impl<V> Answer<V> {
     }
 
     /// Sets an identifier of this state of the value, such as an `ETag`, which the next loader
-    /// reads as [`Prior::validator`].
+    /// reads as [`Prior::validator`]. It replaces a [version](Self::version) of this answer.
     pub fn validator(mut self, version: impl Into<Bytes>) -> Self {
         self.validator = Some(version.into());
         self
     }
 
     /// Sets the version of the value, a number that grows with each change. A load does not replace
-    /// an entry with a newer version; see [`Cache::set_versioned`](crate::Cache::set_versioned). It
-    /// replaces a [validator](Self::validator), and the next loader reads it as [`Prior::version`].
+    /// an entry with a newer version; see [`Cache::set_versioned`](crate::Cache::set_versioned).
+    /// The next loader reads the version as [`Prior::version`]. It replaces a
+    /// [validator](Self::validator) of this answer.
     pub fn version(mut self, version: u64) -> Self {
         self.validator = Some(version::written(version));
         self
     }
 
     /// Sets the cost of the load, if it differs from the load's duration. Entries with costlier
-    /// loads are refreshed earlier before they expire (early refresh).
+    /// loads are refreshed earlier before they expire (early refresh). Default, also for zero: a
+    /// moving average of the measured durations of the key's loads.
     pub const fn cost(mut self, cost: Duration) -> Self {
         self.cost = Some(cost);
         self

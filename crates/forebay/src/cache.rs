@@ -1,7 +1,7 @@
 //! The handles of a cache, and their operations.
 //!
-//! This folder has all calls for one key. It uses `codec`, `lifetimes`, `tiers`, `answer`, `options`,
-//! `stats` and `error`; it never sees batches.
+//! This folder has all calls for one key. It uses `codec`, `lifetimes`, `tiers`, `answer`,
+//! `options`, `stats` and `error`; it never sees batches.
 
 pub(crate) mod builder;
 pub(crate) mod call;
@@ -41,9 +41,10 @@ const FLUSH_POLL: Duration = Duration::from_millis(5);
 ///
 /// Each load runs in a task of its own, on the tokio runtime of the call that started it. Dropping
 /// the call does not cancel the load, and its value is stored. If the runtime shuts down first,
-/// calls that wait on other runtimes fail with [`Error::Panicked`], and the next call loads again.
-/// Outside of a runtime, calls return values in memory and otherwise [`Error::NoRuntime`]. Storing
-/// or removing there works for a cache of memory alone, and panics if the cache has lower tiers.
+/// calls that wait on other runtimes load again themselves, or fail with [`Error::Panicked`].
+/// Outside of a runtime, calls return values in memory, and otherwise [`Error::NoRuntime`] or, if
+/// they only look up, `None`. Storing or removing there works for a cache of memory alone, and
+/// panics if the cache has lower tiers.
 ///
 /// When the last handle is dropped, the values are freed as soon as the loads in flight have ended.
 /// Pending writes to lower tiers complete. Connections and directories are closed when the cache
@@ -65,8 +66,9 @@ impl<V> fmt::Debug for Cache<V> {
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Returns the builder of a new cache. The name distinguishes the cache from other caches in
-    /// the keys of shared tiers, in which caches of one name share their values.
+    /// Returns the builder of a new cache. The name distinguishes the cache from other caches that
+    /// use the same lower tier; there, caches of one name share their values. A cache with lower
+    /// tiers needs a name that is not empty.
     pub fn builder(name: impl Into<String>) -> Builder<V> {
         Builder::new(name.into())
     }
@@ -107,19 +109,22 @@ impl<V: Send + Sync + 'static> Cache<V> {
         With { cache: self, demand, store_options, hard_timeout }
     }
 
-    /// Returns the stored value, from memory or a lower tier, if it is fresh or may be served
-    /// stale. Loads and refreshes nothing. Outside of a tokio runtime it reads memory only.
+    /// Returns the stored value, from memory or a lower tier, if it is fresh or stale within
+    /// [`stale_while_revalidate`](crate::Builder::stale_while_revalidate). Otherwise returns
+    /// `None`, also if the key is known to have no value. Loads and refreshes nothing. Outside of a
+    /// tokio runtime it reads memory only.
     #[inline]
     pub fn get(&self, key: impl AsRef<str>) -> impl Future<Output = Option<Arc<V>>> {
         let miss = |key| self.call().get(key);
         GetFuture::new(self, key, identity, miss)
     }
 
-    /// Returns the stored value, or loads it. Simultaneous calls for one key share one load.
+    /// Returns the stored value, from memory or a lower tier, or loads it. Simultaneous calls for
+    /// one key share one load.
     ///
-    /// The loader returns a `V`, an `Arc<V>`, an `Option<V>` or an [`Answer`]. Its error is any type
-    /// that converts to `Box<dyn Error + Send + Sync>`, such as a type of yours, `anyhow::Error` or
-    /// a `String`.
+    /// The loader returns a `V`, an `Arc<V>`, an `Option<V>` or an [`Answer`]. Its error is any
+    /// type that converts to `Box<dyn Error + Send + Sync>`, such as a type of yours,
+    /// `anyhow::Error` or a `String`.
     ///
     /// # Errors
     /// [`Error::Absent`] if the key is known to have no value. Any other [`Error`] if the load fails
@@ -148,9 +153,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         GetFuture::new(self, key, present, miss)
     }
 
-    /// Returns the stored value, or loads it; `None` if the key is known to have no value. The
-    /// loader reads the previous entry ([`Prior`]), and sets lifetime, tags and more by its
-    /// [`Answer`].
+    /// Returns the stored value, from memory or a lower tier, or loads it; `None` if the key is
+    /// known to have no value. The loader reads the previous entry ([`Prior`]), and sets lifetime,
+    /// tags and more by its [`Answer`].
     ///
     /// # Errors
     /// An [`Error`] if the load fails or does not start, and no stored value may be served instead.
@@ -170,9 +175,13 @@ impl<V: Send + Sync + 'static> Cache<V> {
         GetFuture::new(self, key, Ok, miss)
     }
 
-    /// Stores a value. A load that started earlier does not replace it. Returns `false` if the
-    /// value is not stored: it exceeds [`value_max`](crate::Builder::value_max), cannot be encoded,
-    /// or its key was removed while this call ran.
+    /// Stores a value with the lifetime of the cache and without tags, in memory and in all lower
+    /// tiers. A load that started earlier does not replace it. Waits for the lower tiers, and
+    /// ignores their failures.
+    ///
+    /// Returns `false` if the value is not stored: it cannot be encoded, exceeds
+    /// [`value_max`](crate::Builder::value_max) without a lower tier that could store it, or was
+    /// removed or replaced by another call while this call ran.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
@@ -209,22 +218,26 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Removes the value of a key if `version`, the version of the change that deleted it, is newer
-    /// than the stored or removed one. For the duration of
-    /// [`load_timeout`](crate::Builder::load_timeout) no older version is stored. Returns `false`
-    /// if it removes nothing.
+    /// than the stored or removed one; a value without a version is always removed. No older
+    /// version is stored for the duration of [`load_timeout`](crate::Builder::load_timeout).
+    /// Returns `false`, and does nothing, if a version that is as new is known. Returns `true`
+    /// otherwise, also if nothing was stored.
     pub async fn remove_versioned(&self, key: impl AsRef<str>, version: u64) -> bool {
         let (key, newer) = (self.shared.owned_key(key.as_ref()), self.shared.newer(version));
         self.shared.engine.remove_version(key.borrowed(), newer).await
     }
 
     /// Removes the value of a key from all tiers. A load in progress answers the calls that wait
-    /// for it, and its result is not stored. Returns `false` if nothing was stored.
+    /// for it, and its result is not stored. Returns `true` if an entry was stored, also a stale
+    /// one or one that says that the key has no value. A removal that a lower tier fails to carry
+    /// out is repeated before that tier is used for the key again.
     pub async fn remove(&self, key: impl AsRef<str>) -> bool {
         let key = Purge::Key(self.shared.owned_key(key.as_ref()));
         self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
-    /// Makes the value of a key stale (soft purge): it is then served only while
+    /// Makes the value of a key in memory stale (soft purge), and removes it from lower tiers. It
+    /// is then served only while
     /// [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
     /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
     /// Returns `false` if nothing was stored.
@@ -234,12 +247,14 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Removes all entries of this cache that have the tag (hard purge). The cost does not depend
-    /// on the number of entries.
+    /// on the number of entries. Entries of other caches with this tag are removed as well from a
+    /// `Disk` that both use, and everywhere if both share purges in one namespace of a Redis.
     pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
     }
 
-    /// Removes all entries of this cache that have at least one of the tags.
+    /// Removes all entries that have at least one of the tags, of this cache and of caches that
+    /// share a lower tier with it; see [`invalidate_tag`](Self::invalidate_tag).
     pub async fn invalidate_tags<T: AsRef<str>>(&self, tags: impl IntoIterator<Item = T>) {
         for tag in tags {
             self.invalidate_tag(tag).await;
@@ -248,12 +263,15 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// Makes all entries of this cache with a tag stale (soft purge): they are then served only
     /// while [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
-    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
+    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again. A
+    /// `Disk` removes them. Entries of other caches that share a lower tier are affected as by
+    /// [`invalidate_tag`](Self::invalidate_tag).
     pub async fn expire_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;
     }
 
-    /// Removes all entries of this cache, also from its lower tiers.
+    /// Removes all entries of this cache, also from its lower tiers. Entries of caches of another
+    /// name are not affected.
     pub async fn invalidate_all(&self) {
         // A shared tier also holds entries of other caches, so the purge names this cache.
         let all = Purge::Site(self.shared.site().into());
@@ -262,15 +280,16 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// Returns the state of the bus, which carries invalidations between processes: whether it is
     /// connected, and how many invalidations of this process are not published yet (publishing them
-    /// is retried). `None` without a [`cluster`](crate::Builder::cluster).
+    /// is retried). `None` if the cache joins no other process, by `Builder::redis` or
+    /// [`Builder::cluster`](crate::Builder::cluster).
     #[must_use]
     pub fn bus_status(&self) -> Option<BusStatus> {
         self.shared.engine.bus_status()
     }
 
-    /// Waits until no load and no write to a lower tier is in flight. Call it before a process ends,
-    /// when it takes no more requests, and close a `Disk` after it. A load may take up to
-    /// [`load_timeout`](crate::Builder::load_timeout), so set a timeout around this call.
+    /// Waits until no load and no write to a lower tier of this cache is in flight. Call it before
+    /// a process ends, when it takes no more requests, and close a `Disk` after it. A load may take
+    /// up to [`load_timeout`](crate::Builder::load_timeout), so set a timeout around this call.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -296,14 +315,15 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.settle().await;
     }
 
-    /// Returns the state of a key in memory and the predicted result of a call for it. Loads nothing
-    /// and changes no counters.
+    /// Returns the state of a key in memory and the predicted result of a
+    /// [`get_or_load`](Self::get_or_load) for it. Reads no lower tier, loads nothing and changes no
+    /// counters.
     #[must_use]
     pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
         Explanation::of(self.call(), key.as_ref())
     }
 
-    /// Returns the counters of each lower tier, the fastest first.
+    /// Returns the counters of each lower tier, in the order in which the tiers are searched.
     #[must_use]
     pub fn tiers(&self) -> Vec<TierStats> {
         let conditions = self.shared.engine.lower_tiers().map(|(_, condition)| condition);
@@ -345,8 +365,10 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Returns the stored value with these options, or `None` if there is none that is fresh or may be
-    /// served stale. Loads and refreshes nothing; see [`Cache::get`].
+    /// Returns the stored value with these options, or `None` if there is none that is fresh or may
+    /// be served stale ([`max_stale`](Options::max_stale),
+    /// [`stale_while_revalidate`](crate::Builder::stale_while_revalidate)). Loads and refreshes
+    /// nothing; see [`Cache::get`].
     pub async fn get(&self, key: impl AsRef<str>) -> Option<Arc<V>> {
         let key = key.as_ref();
         match self.cache.shared.get_fresh(key, &self.demand) {
@@ -399,16 +421,15 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         }
     }
 
-    /// Stores a value with the lifetime and the tags of these options; see [`Cache::set`]. Returns
-    /// `false` if the value is not stored: it exceeds [`value_max`](crate::Builder::value_max),
-    /// cannot be encoded, or its key was removed while this call ran.
+    /// Stores a value with the lifetime and the tags of these options. Returns `false` if it is not
+    /// stored, for the reasons that [`Cache::set`] lists.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
 
     /// Stores a version of a value with the lifetime and the tags of these options, unless its
-    /// version is not newer than the stored or removed one; then it returns `false`. See
-    /// [`Cache::set_versioned`].
+    /// version is not newer than the stored or removed one. Returns `false` if it stores nothing;
+    /// see [`Cache::set_versioned`].
     pub async fn set_versioned(
         &self,
         key: impl AsRef<str>,
@@ -418,8 +439,8 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         self.call().set_versioned(key.as_ref(), value.into(), version).await
     }
 
-    /// Returns the state of a key in memory and the predicted result of a call with these options;
-    /// see [`Cache::explain`].
+    /// Returns the state of a key in memory and the predicted result of a
+    /// [`get_or_load`](Self::get_or_load) with these options; see [`Cache::explain`].
     #[must_use]
     pub fn explain(&self, key: impl AsRef<str>) -> Explanation {
         Explanation::of(self.call(), key.as_ref())

@@ -12,9 +12,10 @@
 //! | 10 or 14 | | the encoded value |
 //!
 //! The header names format and compression. So a cache can read values that another codec wrote, if
-//! the features of both are built in, and a rolling deployment can change the codec. A value that
-//! cannot be decoded is a miss, and [counted](crate::Stats::decode_failures). The codec does not
-//! detect corrupt bytes: the tier's record has a digest.
+//! the features of both are built in, and a rolling deployment can change the codec. Only raw bytes
+//! and the other formats cannot read each other. A value that cannot be decoded is a miss, and
+//! [counted](crate::Stats::decode_failures). The codec does not detect corrupt bytes: the tier's
+//! record has a digest.
 //!
 //! | format | feature | use |
 //! |---|---|---|
@@ -74,7 +75,7 @@ const VALUE_MAX: usize = 64 << 20;
 #[non_exhaustive]
 pub enum CodecError {
     /// The format (MessagePack, JSON, postcard, …) cannot represent the value, or the stored bytes
-    /// are not a value of the expected type in this format.
+    /// are not a value of the expected type in the format that their header names.
     #[error(
         "the codec's format cannot represent the value, or the stored bytes are not a value of the \
              expected type: {0}"
@@ -107,7 +108,8 @@ pub enum CodecError {
         "the stored value needs dictionary {0:08x}, which the codec of this cache does not have"
     )]
     UnknownDictionary(u32),
-    /// The encoded value has this number of bytes before compression, and the maximum is 64 MiB.
+    /// The encoded value has this number of bytes before compression, or the header of stored bytes
+    /// states it, and the maximum is 64 MiB.
     #[error("the encoded value has {0} bytes before compression, and the maximum is 64 MiB")]
     TooLarge(usize),
     /// The stored value does not decompress to this length in bytes, which its header states: the
@@ -163,7 +165,8 @@ impl<F> Codec<F> {
     }
 
     /// Sets the compression of encoded values that are at least [`threshold`](Self::threshold)
-    /// bytes long. A value that would become larger stays uncompressed. Default: no compression.
+    /// bytes long. A value that would not become smaller stays uncompressed. A
+    /// `dictionary` takes precedence. Default: no compression.
     pub const fn compressed(mut self, compression: Compression) -> Self {
         self.settings.compression = compression;
         self
@@ -176,8 +179,9 @@ impl<F> Codec<F> {
         self
     }
 
-    /// Compresses values with zstd and this dictionary, in place of another compression, and
-    /// decodes values that were compressed with it.
+    /// Compresses values with zstd and this dictionary, in place of
+    /// [`compressed`](Self::compressed) and of an earlier dictionary, and decodes values that were
+    /// compressed with it. Values that an earlier dictionary compressed can still be decoded.
     #[cfg(feature = "compression-dictionary")]
     pub fn dictionary(mut self, dictionary: &Dictionary) -> Self {
         self.settings.dictionaries.write_with(dictionary);
@@ -186,15 +190,16 @@ impl<F> Codec<F> {
 
     /// Adds a dictionary for reading only: values that were compressed with it can be decoded. Use
     /// it for the previous dictionary, or for the next one during a rolling deployment. A codec
-    /// keeps at most 16 dictionaries, and drops the oldest.
+    /// reads at most 16 dictionaries, and drops the one that was added first.
     #[cfg(feature = "compression-dictionary")]
     pub fn also_reads(mut self, dictionary: &Dictionary) -> Self {
         self.settings.dictionaries.read_with(dictionary);
         self
     }
 
-    /// Trains a dictionary of up to `bytes_max` bytes from sample values. 16 KiB are enough for most
-    /// types. Use at least several hundred values; more than ten thousand bring little.
+    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from sample values. 16 KiB
+    /// are enough for most types. Use at least several hundred values; more than ten thousand bring
+    /// little.
     ///
     /// # Errors
     /// The format cannot represent a value, or the sample is too small for a dictionary.
@@ -218,7 +223,8 @@ impl<F> Codec<F> {
     /// Encodes a value as header, format and compression of this codec.
     ///
     /// # Errors
-    /// The format cannot represent the value, or the encoded value is larger than 64 MiB.
+    /// The format cannot represent the value, the encoded value is larger than 64 MiB, or the
+    /// compression library fails.
     pub fn encode<V>(&self, value: &V) -> Result<Bytes, CodecError>
     where
         F: Format<V>,
@@ -235,11 +241,12 @@ impl<F> Codec<F> {
         Ok(out.into_boxed_slice().into())
     }
 
-    /// Decodes a value, also if another codec of this library wrote it.
+    /// Decodes a value, also if a codec with another compression or another serde format wrote it.
     ///
     /// # Errors
-    /// The bytes are damaged, are not a value of this type, or need a Cargo feature or a dictionary
-    /// that this codec does not have.
+    /// The bytes are damaged, have no header of a codec, are larger than 64 MiB before compression,
+    /// are not a value of this type, or need a Cargo feature or a dictionary that this codec does
+    /// not have. [`Raw`] decodes raw bytes only, and no other format decodes those.
     pub fn decode<V>(&self, bytes: &[u8]) -> Result<V, CodecError>
     where
         F: Format<V>,

@@ -17,19 +17,22 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The loader returned this error, and no stale value may be served instead. See
-    /// [`Error::cause`].
+    /// The loader returned this error, and no stale value may be served instead. Also if the answer
+    /// cannot be used: the codec cannot encode the value, or the answer is `unchanged` and nothing
+    /// is stored. See [`Error::cause`].
     #[error("the loader failed: {0}")]
     Load(Cause),
     /// The loader panicked with this message, or the tokio runtime of its load was shut down.
     #[error("the loader panicked or was aborted: {0}")]
     Panicked(Arc<str>),
     /// The call got no value within this time: its hard timeout, or the load timeout of its load.
-    /// After a hard timeout the load continues, so a later call may find its value.
+    /// After a hard timeout the load continues, so a later call may find its value; after the load
+    /// timeout the load is cancelled.
     #[error("the call got no value within its timeout of {0:?}")]
     TimedOut(Duration),
     /// At least two loads of the key in a row failed, the last one with this error. The cache
-    /// starts no load for the key for up to one second.
+    /// starts no load for the key for up to one second after that, and no stale value may be served
+    /// instead.
     #[error("no load started for up to a second, because the last loads of this key failed: {0}")]
     BackingOff(Arc<Self>),
     /// A limit on loads or on waiting calls is reached; the text names the limit. Retry the call
@@ -37,15 +40,16 @@ pub enum Error {
     #[error("the cache rejected the load at a limit: {0}")]
     Overloaded(&'static str),
     /// The lower tier with this name could not be read, and
-    /// [`tier_errors`](crate::Builder::tier_errors) is strict: nothing was loaded.
+    /// [`tier_errors`](crate::Builder::tier_errors) is strict: nothing was loaded, and no stale
+    /// value may be served instead.
     #[error("the lower tier {0} could not be read, and `tier_errors` is strict: {1}")]
     Tier(&'static str, TierError),
     /// No usable value is stored, and the call loads nothing, because it has
     /// [`only_if_cached`](crate::Options::only_if_cached).
     #[error("the cache has no usable value, and the call has `only_if_cached`")]
     NotCached,
-    /// The loader answered that no value exists for the key. Calls that return an `Option` return
-    /// `None` instead.
+    /// The loader answered, for this call or an earlier one, that no value exists for the key.
+    /// Calls that return an `Option` return `None` instead.
     #[error("the loader answered that no value exists for this key")]
     Absent,
     /// The call must load or read a lower tier, and was made outside of a tokio runtime. Only
@@ -68,8 +72,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error of the loader, also from [`BackingOff`](Self::BackingOff). `None` if no
-    /// loader failed.
+    /// Returns the error of the loader, from [`Load`](Self::Load), [`BackingOff`](Self::BackingOff)
+    /// or [`ForKey`](Self::ForKey). `None` for other errors, also if a loader panicked or timed
+    /// out.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {

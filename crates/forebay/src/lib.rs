@@ -42,8 +42,9 @@
 //! task of its own, so its closure must own what it needs: clone handles, and write
 //! `move || async move { .. }`. A caller that is dropped or times out does not cancel the load. An
 //! error of the loader reaches every waiting caller unchanged ([`Error::cause`]). After two failed
-//! loads of a key in a row the cache starts no load for that key for up to a second; calls fail
-//! with [`Error::BackingOff`], which carries the last error.
+//! loads of a key in a row the cache starts no load for that key for up to a second. Calls then get
+//! a stale value within [`stale_if_error`](Builder::stale_if_error), or fail with
+//! [`Error::BackingOff`], which carries the last error.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -78,7 +79,6 @@
 //! returns an [`Answer`], which sets lifetime and tags, or says that the value is absent or
 //! unchanged. The cache stores an absent answer like a value. An `Err` counts as a failed load and
 //! is not stored, so return an `Option` for rows that may be missing.
-//!
 //!
 //! ```
 //! # use std::time::Duration;
@@ -127,7 +127,6 @@
 //! One answer or one call can override them: [`Answer::ttl`], [`Answer::expires_at`],
 //! [`Options::ttl`], [`Options::expires_at`]. Overrides get no jitter.
 //!
-//!
 //! ```
 //! # use std::time::Duration;
 //! # use forebay::{Cache, Memory, Schedule};
@@ -163,7 +162,6 @@
 //! waits for an early refresh. [`Builder::beta`] tunes it; zero disables it. In a benchmark of a
 //! busy listing over SQLite, early refresh removed 11 of 12 misses for 4 % more loads. It rarely
 //! helps keys with fewer than two calls a second.
-//!
 //!
 //! # Outages and slow loads
 //!
@@ -229,13 +227,16 @@
 //!
 //! If a key is removed or set while a load of it is in flight, the load's result goes to the
 //! callers that wait for it and is not stored. So an old value never replaces a newer state.
-//! Invalidating a tag takes constant time, however many entries carry it.
+//! Invalidating a tag takes constant time, however many entries carry it. Tags belong to no single
+//! cache: an invalidated tag also affects other caches that use the same `Disk`, or the same
+//! namespace of a Redis.
+//!
 //! # Versioned writes
 //!
 //! Two writers of one row may reach the cache in another order than they reached the database. If
 //! each value has a version, a number that grows with each change, the cache keeps the newest:
 //! [`Cache::set_versioned`] stores a value only if it is newer, [`Cache::remove_versioned`] refuses
-//! older versions for the duration of a load, and a load that names its
+//! older versions for [`load_timeout`](Builder::load_timeout), and a load that names its
 //! [version](Answer::version) does not replace a newer one. This holds in memory, in the tiers
 //! below it, and between processes that share a Redis.
 //!
@@ -244,7 +245,7 @@
 //! [`Memory::entries`] bounds a cache by its number of values; [`Memory::bytes`] by their size,
 //! with a [weigher](Builder::weigher) that returns the size of a value. The bound in bytes includes
 //! about 100 bytes of overhead for each entry. Memory holds each value once and decoded, also with
-//! tiers below it. Without a weigher, a value counts with its encoded, uncompressed length.
+//! tiers below it. With tiers and no weigher, a value counts with its encoded, uncompressed length.
 //! [`Cache::stats`] returns hits, misses, evictions and more; [`Cache::explain`] predicts the
 //! result of a call for one key, and says why. If `evictions` does not grow, memory is large
 //! enough: the misses come from lifetimes, and more memory removes none of them.
@@ -275,10 +276,11 @@
 //! # Tiers below memory
 //!
 //! [`Builder::tiers`] takes tiers and a [`codec`]. Entries that memory has evicted, or that other
-//! instances have written, are found there. A tier that fails or times out counts as a miss. A
-//! batch reads its keys from a tier in one exchange. Each stored value names its own format, so
-//! the codec can be changed with a rolling deployment; a value that cannot be decoded is a miss,
-//! and [counted](Stats::decode_failures).
+//! instances have written, are found there. A tier that fails or times out counts as a miss, unless
+//! [`tier_errors`](Builder::tier_errors) is strict. A batch reads up to 512 keys from a tier in one
+//! exchange. Each stored value names its own format, so the codec can be changed with a rolling
+//! deployment. A value that cannot be decoded is a miss, and
+//! [counted](Stats::decode_failures).
 //!
 //! | feature | adds |
 //! |---|---|
@@ -332,17 +334,18 @@ and a tier that fails on demand; see [`testkit`].
 //!
 //! # Shutdown
 //!
-//! A cache of memory alone can be dropped. With tiers, values are written after the calls that
-//! loaded them have returned: call [`Cache::flush`] to wait for those writes, and then close the
-//! `Disk`.
+//! A cache of memory alone can be dropped. With tiers, loaded values are written after the calls
+//! that loaded them have returned: call [`Cache::flush`] to wait for those writes, and then close
+//! the `Disk`.
 //!
 //! # Migration
 //!
 //! `docs/migration` in the repository has pages for moka, cached, cachet, and hand-written two-tier
 //! caches.
 //!
-//! The library has no global settings, reads no environment variables, starts no threads without a
-//! disk tier, and uses no runtime but the tokio runtime of its callers.
+//! The library has no global settings and reads no environment variables. Without a disk or Redis
+//! tier, it starts no threads and uses no runtime but the tokio runtime of its callers. Each `Disk`
+//! and each `Redis` starts threads of its own.
 
 mod answer;
 mod batch;
@@ -364,7 +367,6 @@ pub use cache::builder::{Builder, LoadLimiter, Memory};
 pub use cache::explain::{Explanation, Prediction, StoredEntry};
 pub use cache::{Cache, With};
 pub use error::{BuildError, Cause, Error};
-/// A tier below memory, as [`Builder::tiers`] takes it.
 pub use forebay_engine::{BusStatus, Cluster, Tier, TierError, TierErrors};
 #[cfg(feature = "macros")]
 #[doc = include_str!("cached.md")]

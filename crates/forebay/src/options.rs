@@ -36,48 +36,57 @@ impl Options {
         Self::default()
     }
 
-    /// Lets calls accept a value that expired at most this long ago, without starting a refresh.
+    /// Lets calls accept a value that became stale at most this long ago, without starting a
+    /// refresh. A value that [`Cache::expire`](crate::Cache::expire) or
+    /// [`expire_tag`](crate::Cache::expire_tag) made stale is not accepted.
     pub const fn max_stale(mut self, max: Duration) -> Self {
         self.max_stale = Some(max);
         self
     }
 
-    /// Lets calls accept only a value that was loaded, set or found unchanged within this time.
+    /// Lets calls accept only a fresh value that was loaded, set or found unchanged within this
+    /// time; with [`max_stale`](Self::max_stale) also a stale one. An older value is not served
+    /// even if the load fails.
     pub const fn never_older_than(mut self, max: Duration) -> Self {
         self.max_age = Some(max);
         self
     }
 
     /// Lets calls accept only a value whose load starts after the call, as after a write by the
-    /// caller.
+    /// caller. If the load fails, the call fails: no stored value is served instead.
     pub const fn force_refresh(mut self) -> Self {
         self.force_refresh = true;
         self
     }
 
-    /// Forbids loads: a call without a usable stored value fails with
-    /// [`Error::NotCached`](crate::Error::NotCached).
+    /// Forbids loads: a call that finds no usable value in memory or a lower tier fails with
+    /// [`Error::NotCached`](crate::Error::NotCached). Calls that only look up are not affected.
     pub const fn only_if_cached(mut self) -> Self {
         self.only_if_cached = true;
         self
     }
 
     /// Sets the factor of early refresh for calls: 0 disables it, 1 is the published optimum
-    /// (XFetch), and larger values refresh earlier.
+    /// (XFetch), and larger values refresh earlier. It must be finite and not negative. Default:
+    /// [`Builder::beta`](crate::Builder::beta).
     pub const fn beta(mut self, beta: f64) -> Self {
         self.beta = Some(beta);
         self
     }
 
-    /// Sets the time after which a call that waits for a load gets the stale value instead, if
-    /// there is one within [`stale_if_error`](crate::Builder::stale_if_error). The load continues.
+    /// Sets the time, from the start of a load, after which a call that waits for it gets the stale
+    /// value instead, if there is one within
+    /// [`stale_if_error`](crate::Builder::stale_if_error). The load continues. Default:
+    /// [`Builder::soft_timeout`](crate::Builder::soft_timeout).
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.soft_timeout = Some(after);
         self
     }
 
-    /// Sets the maximum time that a call waits; then it fails with
-    /// [`Error::TimedOut`](crate::Error::TimedOut). Its load continues, and the result is stored.
+    /// Sets the maximum time that a call with a loader waits. After it, the call gets the stale
+    /// value, if there is one within [`stale_if_error`](crate::Builder::stale_if_error), or fails
+    /// with [`Error::TimedOut`](crate::Error::TimedOut). The load continues, and its result is
+    /// stored. Default: [`Builder::hard_timeout`](crate::Builder::hard_timeout).
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self

@@ -154,59 +154,75 @@ impl Observer for Counts {
 /// Counters of a cache since it was built, and its current size; from
 /// [`Cache::stats`](crate::Cache::stats).
 ///
-/// Each call for one key counts once: as a hit, a miss or an error. While calls run on other
-/// threads, a snapshot can miss the latest increments.
+/// Each call that reads or loads one key counts once: as a hit, a miss or an error. A call for many
+/// keys counts once for each key. While calls run on other threads, a snapshot can miss the latest
+/// increments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Calls answered from memory without waiting, with a fresh value or an allowed stale one.
+    /// Calls answered from memory without waiting, with a value or its known absence, fresh or
+    /// allowed to be stale.
     pub hits: u64,
-    /// Calls answered from memory with a stale value; included in `hits`.
+    /// Calls answered from memory with a stale entry, or with one that an invalidation by another
+    /// process may have affected; included in `hits`.
     pub stale_hits: u64,
-    /// Calls answered from memory that started or joined a background refresh, before or after the
-    /// end of freshness; included in `hits`.
+    /// Calls answered from memory with an entry that was due for a background refresh, before or
+    /// after the end of its freshness; included in `hits`. Calls that only look up, such as `get`,
+    /// are not counted here.
     pub refreshing_hits: u64,
-    /// Calls that memory could not answer and that returned a value or its absence. The sum of
-    /// `hits`, `misses` and `errors` is the number of calls.
+    /// Calls that memory could not answer and that returned no error: a value, its known absence,
+    /// or nothing found. The sum of `hits`, `misses` and `errors` is the number of calls.
     pub misses: u64,
     /// Numbers of misses and errors, by the reason why memory could not answer.
     pub reasons: Reasons,
     /// Misses answered by a lower tier, without a load. Coalesced misses count once;
     /// [`Cache::tiers`](crate::Cache::tiers) has the count of each tier.
     pub tier_hits: u64,
-    /// Misses answered by a load of another process.
+    /// Misses answered by a load of another process that this one waited for. Calls that shared the
+    /// wait count as `coalesced`.
     pub loaded_elsewhere: u64,
-    /// Misses that shared the load of another call.
+    /// Misses that shared the load, tier lookup or wait of another call.
     pub coalesced: u64,
-    /// Misses answered with a stale value because the load failed or was slow.
+    /// Misses answered with a stale value because the load failed, was slow, or was not started
+    /// (back-off or a limit).
     pub fallbacks: u64,
-    /// Misses whose answer only the calling call got ([`Answer::pass`](crate::Answer::pass)).
+    /// Misses whose answer only the call that loaded it got
+    /// ([`Answer::pass`](crate::Answer::pass)).
     pub passed: u64,
-    /// Calls that returned an error.
+    /// Calls that returned an error other than [`Error::Absent`](crate::Error::Absent), which
+    /// counts as a hit or a miss.
     pub errors: u64,
     /// Loads that have ended, background refreshes included. Each key of a batch counts.
     pub loads: u64,
-    /// Sum of the durations of all loads that have ended.
+    /// Sum of the durations of all loads that have ended, with the wait for a permit of a limit.
+    /// For each key of a batch, the duration of the whole batch counts.
     pub load_time: Duration,
-    /// Loads that ended with an error.
+    /// Loads that ended with an error, and those not started because of a limit or, with strict
+    /// `tier_errors`, of a failed tier; included in `loads`.
     pub load_failures: u64,
-    /// Number of loads that were not started, because the last loads of the key had failed.
+    /// Number of calls and background refreshes that started no load, because the last loads of the
+    /// key had failed (back-off).
     pub backed_off: u64,
-    /// Number of loads that took longer than the soft timeout, so that calls got a stale value.
+    /// Number of calls that got a stale value because their load took longer than the soft timeout,
+    /// or because another process took too long; included in `fallbacks`.
     pub soft_timeouts: u64,
-    /// Values of lower tiers that could not be decoded, such as those of another program.
+    /// Reads of values in lower tiers that could not be decoded, such as those of another program.
     pub decode_failures: u64,
-    /// Operations of lower tiers that failed, timed out, or were rejected by a full queue.
+    /// Sum of [`failures`](TierStats::failures) and
+    /// [`skipped_writes`](TierStats::skipped_writes) of all lower tiers.
     pub tier_failures: u64,
     /// Entries that were removed from memory to make space for others.
     pub evictions: u64,
-    /// Number of entries in memory, expired ones included.
+    /// Number of entries in memory, absent values included. Stale entries count, and so do those
+    /// that were invalidated by tag or all together, until they are replaced or evicted.
     pub entries: u64,
-    /// Current size of the entries in memory, in the unit of its bound: bytes, or entries.
+    /// Current size of the entries in memory, in the unit of its bound: bytes with keys and
+    /// overhead, or entries.
     pub weight: u64,
-    /// Number of loads in progress now.
+    /// Number of loads in progress now, with those that search lower tiers or wait for a permit or
+    /// another process.
     pub loading: usize,
-    /// Number of writes to lower tiers in progress now.
+    /// Number of entries that are being written to lower tiers now.
     pub writing: usize,
 }
 

@@ -55,7 +55,8 @@ const WALL_START_SECS: u64 = 1_767_225_600;
 
 /// Clock for tests that only [`advance`](Self::advance) moves. Clones share one time.
 ///
-/// It controls lifetimes. Timeouts use the clock of tokio, which tests can pause.
+/// It controls lifetimes, ages and back-off. Timeouts use the clock of tokio, which tests can
+/// pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -105,7 +106,8 @@ impl ManualClock {
     }
 
     /// Moves only the wall-clock date, backwards for a negative number of seconds, like an
-    /// administrator or a time daemon. Lifetimes do not depend on the date.
+    /// administrator or a time daemon. It does not change the lifetimes of stored values; a
+    /// [`Schedule`](crate::Schedule) reads the date when a value is stored.
     pub fn jump_wall(&self, seconds: i64) {
         self.0.wall_ahead.fetch_add(seconds, Ordering::SeqCst);
     }

@@ -257,15 +257,16 @@ fn reply_to_all<V>(pending: Vec<PendingLoad<V>>, loaded: Result<Rows<V>, LoadErr
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Returns the stored values of many keys, in the order of the keys. A result is `None` if the
-    /// key has no value that is fresh or may be served stale. Loads and refreshes nothing; see
-    /// [`get`](Self::get).
+    /// Returns the stored values of many keys, from memory or lower tiers, in the order of the
+    /// keys. A result is `None` if the key has no value that is fresh or may be served stale. Loads
+    /// and refreshes nothing; see [`get`](Self::get).
     pub async fn get_many<K: AsRef<str>>(&self, keys: &[K]) -> Vec<Option<Arc<V>>> {
         self.call().get_many(keys).await
     }
 
-    /// Returns the values of many keys, in the order of the keys. One call of the loader loads all
-    /// missing keys, except those that other calls are loading: this call waits for those loads.
+    /// Returns the values of many keys, from memory or lower tiers, or loaded, in the order of the
+    /// keys. One call of the loader loads all missing keys, except those that other calls are
+    /// loading: this call waits for those loads.
     ///
     /// The loader returns rows of a key with a value, an `Option` or an [`Answer`]. A requested key
     /// without a row is stored as absent, and its result is `None`. Rows of other keys are ignored;
@@ -274,7 +275,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// A lower [tier](crate::Builder::tiers) is read for up to 512 keys in one exchange, and for
     /// more keys in concurrent exchanges.
     ///
-    /// The loader may be called again, for some of the keys, if a load of another call is abandoned.
+    /// The loader may be called again, for some of the keys, if a load of another call is
+    /// abandoned.
     ///
     /// # Errors
     /// An [`Error`] if the load of a key fails, or does not start, and no stored value may be served
@@ -295,8 +297,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.call().get_many_or_load(keys, loader(load)).await
     }
 
-    /// Stores many values, and returns the number of values that were stored. Of several values of
-    /// one key the last one counts.
+    /// Stores many values, each as by [`set`](Self::set), and returns the number of values that
+    /// were stored. Of several values of one key the last one stays.
     pub async fn set_many<K: AsRef<str>, T: Into<Arc<V>>>(
         &self,
         values: impl IntoIterator<Item = (K, T)>,

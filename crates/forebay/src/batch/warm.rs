@@ -38,7 +38,7 @@ impl Warm {
         Self::default()
     }
 
-    /// Sets the maximum number of concurrent loads; zero counts as one.
+    /// Sets the maximum number of concurrent loads; zero counts as one. Default: eight.
     pub fn concurrency(mut self, loads: usize) -> Self {
         self.concurrency = loads.max(1);
         self
@@ -83,9 +83,11 @@ impl fmt::Debug for Warm {
 pub struct Warmed {
     /// Number of finished keys, whatever their result.
     pub done: usize,
-    /// Number of finished keys that were not loaded, because memory had a usable value.
+    /// Number of finished keys that were not loaded, because memory had a fresh value or knew that
+    /// the key has none.
     pub already_cached: usize,
-    /// Number of finished keys whose load failed.
+    /// Number of finished keys without a value after their load failed or was not started, and
+    /// without a stale value in its place.
     pub failed: usize,
 }
 
@@ -96,9 +98,9 @@ enum KeyResult {
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Loads the keys that memory does not have, with a bounded number of concurrent loads, in the
-    /// given order or by [priority](Warm::priority). A failed load is counted and does not stop the
-    /// others.
+    /// Loads the keys that are not fresh in memory or a lower tier, with a bounded number of
+    /// concurrent loads, in the given order or by [priority](Warm::priority). A failed load is
+    /// counted and does not stop the others.
     ///
     /// Other calls for a key share its load. If this call is dropped, loads in flight continue and
     /// no further ones start.

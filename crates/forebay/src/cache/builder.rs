@@ -64,22 +64,23 @@ enum Bound {
 
 impl Memory {
     /// Creates a bound in bytes, which includes keys and overhead. The [weigher](Builder::weigher)
-    /// returns the size of each value.
+    /// returns the size of each value. A 16th of the bound is reserved for absent values.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self(Bound::Bytes(bytes))
     }
 
-    /// Creates a bound on the number of values, plus a 15th as many absent values. Up to 16,384
-    /// entries the bound is exact. Larger caches never exceed it, and begin to evict a few percent
-    /// below it.
+    /// Creates a bound on the number of values, plus a 15th as many absent values; below 64 values,
+    /// absent ones count as values. Up to 16,384 entries the bound is exact. Larger caches never
+    /// exceed it, and begin to evict a few percent below it.
     #[must_use]
     pub const fn entries(entries: u64) -> Self {
         Self(Bound::Entries(entries))
     }
 }
 
-/// Limit on concurrent loads that several caches share, for example all caches of one database.
+/// Limit on concurrent loads that several caches share, for example all caches of one database; for
+/// [`Builder::load_limiter`]. Clones are the same limit.
 #[derive(Clone, Debug)]
 pub struct LoadLimiter(Arc<Semaphore>);
 
@@ -92,8 +93,8 @@ impl LoadLimiter {
 }
 
 /// Settings of a cache that is to be built, from [`Cache::builder`](crate::Cache::builder);
-/// [`build`](Self::build) creates the cache. A cache shares nothing with other caches, and reads no
-/// environment variables.
+/// [`build`](Self::build) creates the cache. A cache shares only the tiers and the load limiter
+/// that it is given with other caches, and reads no environment variables.
 #[must_use]
 pub struct Builder<V> {
     name: String,
@@ -157,38 +158,44 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// Sets the function that returns the size of a value in bytes, with the memory that the value
-    /// owns. Required for a bound in bytes, except for types that own no memory and for caches with
-    /// tiers. With tiers the default is the length of the encoded value before compression.
+    /// owns, given its key. Required for a bound in bytes, except for types that own no memory and
+    /// for caches with tiers; not allowed with a bound on the number of values. With tiers the
+    /// default is the length of the encoded value before compression.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
         self.weigher = Some(Arc::new(weigh));
         self
     }
 
-    /// Sets the maximum size of an entry in bytes, with about 100 bytes of overhead; larger entries
-    /// are not stored. Default: a 64th of the memory bound, but at least 256 KiB or a quarter of
-    /// the bound, whichever is smaller.
+    /// Sets the maximum size in bytes of an entry in memory, with about 100 bytes of overhead and
+    /// without the key. Larger entries are not stored in memory; lower tiers may store them.
+    /// Default: a 64th of the memory bound, but at least 256 KiB or a quarter of the bound,
+    /// whichever is smaller. Not allowed with a bound on the number of values.
     pub const fn value_max(mut self, bytes: u64) -> Self {
         self.value_max = Some(bytes);
         self
     }
 
     /// Sets the freshness lifetime of values, with a jitter of up to 5 %. Default: values stay
-    /// fresh until they are removed or evicted.
+    /// fresh until they are removed or evicted. Cannot be combined with
+    /// [`expires_at`](Self::expires_at) or [`sliding`](Self::sliding).
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.ttl = Some(ttl);
         self
     }
 
-    /// Sets a schedule: values become stale at the schedule's next time, such as midnight. Replaces
-    /// a `ttl`.
+    /// Sets a schedule: values become stale at the schedule's next time, such as midnight, plus a
+    /// random part of its [spread](Schedule::spread). Cannot be combined with [`ttl`](Self::ttl) or
+    /// [`sliding`](Self::sliding).
     pub const fn expires_at(mut self, schedule: Schedule) -> Self {
         self.lifetimes.expires_at = Some(schedule);
         self
     }
 
     /// Sets a sliding lifetime: a value stays fresh while each use follows the previous one within
-    /// `idle`, and for `max` at most after its load. Replaces a `ttl`. A use is recorded at most 16
-    /// times within `idle`, so the effective idle time can be a 16th shorter.
+    /// `idle`, and for `max` at most after its load. Cannot be combined with [`ttl`](Self::ttl) or
+    /// [`expires_at`](Self::expires_at). `idle` is at least one second, and `max` is longer. A use
+    /// is recorded at most 16 times within `idle`, so the effective idle time can be a 16th
+    /// shorter. Absent values, and values whose own `ttl` is shorter than `idle`, do not slide.
     ///
     /// Only memory records uses. [Tiers](Self::tiers) below it keep a value for `idle` after its
     /// load. A value that is found there within that time slides on in memory; a value that memory
@@ -201,7 +208,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Sets an adaptive lifetime: each time a load returns an equal value, or an
     /// [unchanged](crate::Answer::unchanged) answer, the lifetime of the value doubles, up to
-    /// `max`. A changed value starts with the `ttl` again. Requires a `ttl` shorter than `max`.
+    /// `max`. A changed value starts with the [`ttl`](Self::ttl) again, which is required and must
+    /// be shorter than `max`.
     pub fn adaptive(mut self, max: Duration) -> Self
     where
         V: PartialEq,
@@ -213,7 +221,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Sets the time for which memory serves a value before it asks the [tiers](Self::tiers) below
     /// for a newer one. It bounds how long two instances can differ. The check loads nothing from
-    /// the origin if a tier has a fresh value. Default: the lifetime in the tier below.
+    /// the origin if a tier has a fresh value. Requires lower tiers. Default: the
+    /// [limit](TierConfig::ttl) of the tier below, or else the value's own lifetime.
     pub const fn memory_ttl(mut self, ttl: Duration) -> Self {
         self.memory_ttl = Some(ttl);
         self
@@ -227,61 +236,72 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Sets the time after the end of freshness during which a stale value is served while one load
     /// refreshes it in the background. A key that is requested at least this often never makes a
-    /// call wait. Default: zero.
+    /// call wait, as long as loads succeed. Requires values that become stale. Default: zero.
     pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.lifetimes.stale_while_revalidate = window;
         self
     }
 
     /// Sets the time after the end of freshness during which a stale value is served if a load
-    /// fails: the longest outage of the origin that callers do not notice. Default: zero.
+    /// fails, is not started (back-off, limits), or exceeds a soft or hard timeout: the longest
+    /// outage of the origin that callers do not notice. It must be zero or at least as long as
+    /// [`stale_while_revalidate`](Self::stale_while_revalidate). Requires values that become stale.
+    /// Default: zero.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.lifetimes.stale_if_error = window;
         self
     }
 
-    /// Enables or disables the random variation of lifetimes by up to 5 % in both directions, so
-    /// that values that were loaded together do not expire together. Default: enabled. Lifetimes
-    /// that an answer or a call sets are never varied.
+    /// Enables or disables the random variation of [`ttl`](Self::ttl),
+    /// [`adaptive`](Self::adaptive) and [`negative_ttl`](Self::negative_ttl) lifetimes by up to 5 %
+    /// in both directions, so that values that were loaded together do not expire together.
+    /// Default: enabled. A `ttl` that an answer or a call sets is never varied.
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.lifetimes.jitter = jitter;
         self
     }
 
-    /// Sets the factor of early refresh, which loads a frequently used value shortly before it
-    /// expires: 0 disables it, 1 is the published optimum (XFetch) and the default, and larger
-    /// values refresh earlier. The factor must be finite and not negative.
+    /// Sets the factor of early refresh, which loads a used value again in the background within
+    /// the last tenth of its lifetime: 0 disables it, 1 is the published optimum (XFetch) and the
+    /// default, and larger values refresh earlier. The factor must be finite and not negative.
     pub const fn beta(mut self, beta: f64) -> Self {
         self.demand.beta = beta;
         self
     }
 
-    /// Sets the time after which a call that waits for a load gets the stale value instead, if
-    /// there is one within [`stale_if_error`](Self::stale_if_error). The load continues, and its
-    /// result is stored. Default: none, so that calls wait for the load.
+    /// Sets the time, from the start of a load or of its search in lower tiers, after which the
+    /// calls that wait for it get the stale value instead, if there is one within
+    /// [`stale_if_error`](Self::stale_if_error). The load continues, and its result is stored.
+    /// Requires `stale_if_error`, and a longer [`hard_timeout`](Self::hard_timeout) if both are
+    /// set. Default: the hard timeout, or else none, so that calls wait for the load.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.demand.soft_timeout = Some(after);
         self
     }
 
-    /// Sets the maximum time that a call waits; then it fails with
-    /// [`Error::TimedOut`](crate::Error). The load continues, and its result is stored. Default:
-    /// none.
+    /// Sets the maximum time that a call with a loader waits. After it, the call gets the stale
+    /// value, if there is one within [`stale_if_error`](Self::stale_if_error), or fails with
+    /// [`Error::TimedOut`](crate::Error::TimedOut). The load continues, and its result is stored.
+    /// Calls that only look up are bounded by the time limits of the tiers. Default: none.
     pub const fn hard_timeout(mut self, after: Duration) -> Self {
         self.hard_timeout = Some(after);
         self
     }
 
-    /// Sets the maximum duration of a load, after which it is cancelled and fails, and separately
-    /// the maximum time that a load waits for a permit of [`loads_max`](Self::loads_max). Default:
-    /// one minute.
+    /// Sets the maximum duration of a load, after which it is cancelled and fails with
+    /// [`Error::TimedOut`](crate::Error::TimedOut), and separately the maximum time that a load
+    /// waits for a permit of [`loads_max`](Self::loads_max) and for one of the
+    /// [load limiter](Self::load_limiter). It is also the time for which versions are remembered
+    /// ([`Cache::set_versioned`](crate::Cache::set_versioned)). Default: one minute.
     pub const fn load_timeout(mut self, after: Duration) -> Self {
         self.load_timeout = after;
         self
     }
 
-    /// Sets the maximum number of concurrent loads of this cache; further loads wait for a permit.
-    /// Default: unlimited.
+    /// Sets the maximum number of concurrent loads of this cache, background refreshes included.
+    /// Further loads wait for a permit for up to [`load_timeout`](Self::load_timeout), and then
+    /// fail with [`Error::Overloaded`](crate::Error::Overloaded). A batch counts as one load; a
+    /// load that waits for another one gives up its permit. Default: unlimited.
     pub const fn loads_max(mut self, loads: usize) -> Self {
         self.loads_max = Some(loads);
         self
@@ -301,9 +321,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the tiers below memory, the fastest first, and the codec of their values. They hold
-    /// entries that memory has evicted and that other instances have written. Use a [`TierConfig`]
-    /// to give a tier a maximum lifetime.
+    /// Adds tiers below memory, the fastest first, and sets the codec of the values in all lower
+    /// tiers. They hold entries that memory has evicted and that other instances have written. Use
+    /// a [`TierConfig`] to give a tier a maximum lifetime.
     pub fn tiers<F: Format<V> + Send + Sync + 'static>(
         mut self,
         codec: Codec<F>,
@@ -314,8 +334,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the codec for the values in the tiers that `disk` and
-    /// `redis` add. Default: uncompressed MessagePack.
+    /// Sets the codec of the values in all lower tiers; the last call of `codec` or
+    /// [`tiers`](Self::tiers) counts. Default for tiers that `disk` and `redis` add: uncompressed
+    /// MessagePack.
     pub fn codec<F: Format<V> + Send + Sync + 'static>(mut self, codec: Codec<F>) -> Self {
         self.codec = Some(Arc::new(codec));
         self
@@ -335,7 +356,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// encoded as uncompressed MessagePack unless [`codec`](Self::codec) sets another codec.
     ///
     /// It also joins this cache with the caches of the same name in other processes, as
-    /// [`cluster`](Self::cluster) does. Each cache needs a handle of its own.
+    /// [`cluster`](Self::cluster) does, unless the settings have no
+    /// [`sharing`](crate::RedisSettings::sharing) or a cluster is set already. Each cache needs a
+    /// `Redis` of its own, not a clone, because a bus delivers to one cache only.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, redis: crate::tiers::redis::Redis) -> Self
     where
@@ -360,25 +383,26 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// Sets the effect of a failed read of a lower tier. Default: graceful, where the failure
-    /// counts as a miss and the value is loaded. If strict, the call fails with
-    /// [`Error::Tier`](crate::Error::Tier) instead of loading; hits in memory and background
-    /// refreshes are not affected.
+    /// counts as a miss and the value is loaded. If strict, the call loads nothing: it gets a stale
+    /// value within [`stale_if_error`](Self::stale_if_error), or fails with
+    /// [`Error::Tier`](crate::Error::Tier). Hits in memory and background refreshes are not
+    /// affected.
     pub const fn tier_errors(mut self, errors: TierErrors) -> Self {
         self.tier_errors = errors;
         self
     }
 
-    /// Connects this cache to the same cache in other processes. One process loads a key while the
-    /// others wait for its result, and an invalidation reaches all of them. The processes share one
-    /// of the [`tiers`](Self::tiers), which also carries leases and the bus: for Redis, pass the
-    /// tier twice to [`Cluster::new`].
+    /// Connects this cache to the caches of the same name in other processes. One process loads a
+    /// key while the others wait for its result, for up to ten seconds by default. An invalidation
+    /// reaches all of them. The processes share one of the [`tiers`](Self::tiers), which also
+    /// carries leases and the bus: for Redis, pass the tier twice to [`Cluster::new`].
     pub fn cluster(mut self, cluster: Cluster) -> Self {
         self.cluster = Some(cluster);
         self
     }
 
-    /// Sets the clock from which the cache computes lifetimes. Default: the system's monotonic
-    /// clock.
+    /// Sets the clock from which the cache computes lifetimes, ages and back-off. Timeouts use the
+    /// clock of tokio. Default: the system's clock.
     #[cfg(feature = "testkit")]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -11,7 +11,8 @@ use crate::cache::call::Call;
 use crate::cache::load::is_absent;
 use crate::cache::shared::lookup_request;
 
-/// Predicted result of a call, from [`Cache::explain`](crate::Cache::explain).
+/// Predicted result of a [`get_or_load`](crate::Cache::get_or_load) call, from
+/// [`Cache::explain`](crate::Cache::explain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prediction {
@@ -19,16 +20,21 @@ pub enum Prediction {
     Served,
     /// The call returns the stored entry, and one load refreshes the entry in the background.
     ServedAndRefreshed,
-    /// The call waits for a load, because memory has no usable entry.
+    /// The call waits for a load, because memory has no usable entry, and the cache has no lower
+    /// tiers.
     Loaded,
-    /// The call looks into the lower tiers, and waits for a load if none of them has the key.
+    /// The call looks into the lower tiers, and waits for a load if none of them has a usable
+    /// entry.
     TierLookupThenLoad,
     /// The call looks into the lower tiers, and loads nothing (`only_if_cached`).
     TierLookupOnly,
-    /// The call fails with [`Error::BackingOff`](crate::Error::BackingOff): recent loads failed.
+    /// The call starts no load, because recent loads of the key failed. It gets a stale value
+    /// within [`stale_if_error`](crate::Builder::stale_if_error), or fails with
+    /// [`Error::BackingOff`](crate::Error::BackingOff).
     BackingOff,
-    /// The call fails with [`Error::NotCached`](crate::Error::NotCached), or returns `None`: it
-    /// loads nothing, and nothing usable is stored.
+    /// The call fails with [`Error::NotCached`](crate::Error::NotCached): it has
+    /// [`only_if_cached`](crate::Options::only_if_cached), nothing usable is stored, and the cache
+    /// has no lower tiers.
     NotCached,
 }
 
@@ -43,7 +49,8 @@ pub struct Explanation {
     /// Reason why the call would not be a fresh hit, in the words of [`Reasons`](crate::Reasons),
     /// such as `stale`; `None` for a fresh hit.
     pub why: Option<&'static str>,
-    /// Metadata of the key's entry in memory; `None` if there is none or it was removed.
+    /// Metadata of the key's entry in memory, usable or not; `None` if there is none or it was
+    /// removed.
     pub stored: Option<StoredEntry>,
 }
 
@@ -55,22 +62,26 @@ pub struct StoredEntry {
     pub is_absent: bool,
     /// Time since the value was loaded, set or found unchanged.
     pub age: Duration,
-    /// Freshness lifetime of the entry in total, counted from its load.
+    /// Freshness lifetime of the entry in total, counted from the moment that it was loaded, set or
+    /// found unchanged. After [`Cache::expire`](crate::Cache::expire) it is at most the age.
     pub ttl: Duration,
-    /// Time after the end of freshness during which the entry is served while it is refreshed.
+    /// Time after the end of freshness during which the entry is served while one load refreshes
+    /// it.
     pub stale_while_revalidate: Duration,
     /// Time after the end of freshness during which the entry is served if a load fails.
     pub stale_if_error: Duration,
-    /// Average duration of the key's loads, or the cost that the loader set with
-    /// [`Answer::cost`](crate::Answer::cost).
+    /// Moving average of the durations of the key's loads, or the cost that the loader set with
+    /// [`Answer::cost`](crate::Answer::cost). Zero for a value that was set without a load.
     pub load_cost: Duration,
     /// Tags by which the entry can be invalidated.
     pub tags: Vec<String>,
     /// `true` if the entry has a validator or a version for its next loader.
     pub has_validator: bool,
-    /// Size of the entry without its key, in bytes; 1 if memory is bounded by a number of values.
+    /// Size of the entry in memory with overhead and without its key, in bytes; 1 if memory is
+    /// bounded by a number of values.
     pub weight: u64,
-    /// Whole seconds until the end of the entry's freshness; negative for a stale entry.
+    /// Seconds until the end of the entry's freshness, rounded up; zero or negative after it,
+    /// rounded towards zero. [`Cache::expire_tag`](crate::Cache::expire_tag) does not change it.
     pub ttl_left: i64,
 }
 
@@ -143,7 +154,9 @@ impl fmt::Display for Explanation {
             Prediction::TierLookupOnly => {
                 "read from a lower tier, or not found: the call loads nothing (only_if_cached)"
             }
-            Prediction::BackingOff => "rejected: recent loads of the key failed (back-off)",
+            Prediction::BackingOff => {
+                "not loaded, because recent loads of the key failed (back-off)"
+            }
             Prediction::NotCached => "not found: the call loads nothing (only_if_cached)",
         })?;
         if let Some(why) = self.why {

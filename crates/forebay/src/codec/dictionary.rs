@@ -51,11 +51,12 @@ struct Inner {
 }
 
 impl Dictionary {
-    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from encoded values. See
+    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from values in the bytes of
+    /// their format, without the header and compression of a codec. See
     /// [`Codec::train`](crate::codec::Codec::train) for values that are not encoded.
     ///
     /// # Errors
-    /// The sample is too small.
+    /// The sample is too small for a dictionary.
     pub fn train(sample: &[impl AsRef<[u8]>], bytes_max: usize) -> Result<Self, CodecError> {
         let sample: Vec<&[u8]> = sample.iter().map(AsRef::as_ref).collect();
         Self::from_bytes(zstd::dict::from_samples(&sample, bytes_max.min(BYTES_MAX))?)

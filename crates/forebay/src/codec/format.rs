@@ -10,7 +10,8 @@ pub(super) const MESSAGE_PACK: u8 = 1;
 pub(super) const JSON: u8 = 2;
 pub(super) const POSTCARD: u8 = 3;
 
-/// A serialization format for values of type `V`. Implemented by the formats of this library only.
+/// A serialization format for values of type `V`, for [`Codec`](crate::codec::Codec). Use the
+/// formats of this library: it assigns the ids.
 pub trait Format<V> {
     /// Id of the format, in the header of every encoded value.
     const ID: u8;
@@ -21,10 +22,12 @@ pub trait Format<V> {
     /// The format cannot represent the value.
     fn write(&self, value: &V, out: &mut Vec<u8>) -> Result<(), CodecError>;
 
-    /// Decodes a value that was encoded in the format with this id.
+    /// Decodes a value that was encoded in the format with this id, which may be another one: serde
+    /// formats read each other, if their Cargo features are enabled.
     ///
     /// # Errors
-    /// The bytes are not a value of this type, or the format is not built in.
+    /// The bytes are not a value of this type, or the format with this id is unknown, not built in,
+    /// or not readable by this one.
     fn read(&self, id: u8, bytes: &[u8]) -> Result<V, CodecError>;
 }
 

@@ -38,7 +38,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule with one time per day, this long after midnight UTC.
+    /// Creates a schedule with one time per day, this long after midnight UTC, in whole seconds.
     pub const fn daily(after_midnight: Duration) -> Self {
         Self { every: DAY, at: after_midnight, spread: DEFAULT_SPREAD }
     }
@@ -49,12 +49,14 @@ impl Schedule {
         Self { every: span, at: Duration::ZERO, spread: DEFAULT_SPREAD }
     }
 
-    /// Moves the times of the schedule to a time zone that is `offset` ahead of UTC.
+    /// Moves the times of the schedule to a time zone that is `offset` ahead of UTC: they come that
+    /// much earlier, in whole seconds.
     pub const fn east_of_utc(self, offset: Duration) -> Self {
         self.earlier(offset)
     }
 
-    /// Moves the times of the schedule to a time zone that is `offset` behind UTC.
+    /// Moves the times of the schedule to a time zone that is `offset` behind UTC: they come that
+    /// much later, in whole seconds.
     pub const fn west_of_utc(mut self, offset: Duration) -> Self {
         self.at = self.at.saturating_add(offset);
         self

@@ -13,10 +13,10 @@ const REASONS: usize = Why::ALL.len();
 ///
 /// | reason | meaning |
 /// |---|---|
-/// | `uri-miss` | memory has no entry: never stored, removed, or evicted |
+/// | `uri-miss` | memory has no entry: never stored, removed by its key, or evicted |
 /// | `stale` | the entry is stale |
 /// | `purged` | the entry was removed by tag or by `invalidate_all` |
-/// | `soft-purged` | the entry was [expired](crate::Cache::expire) |
+/// | `soft-purged` | the entry was [expired](crate::Cache::expire), alone or by tag |
 /// | `suspect` | another process may have removed the entry while the bus was disconnected |
 /// | `request-max-age` | the call required a [younger](crate::Options::never_older_than) entry |
 /// | `request-revalidate` | the call [forced](crate::Options::force_refresh) a refresh |

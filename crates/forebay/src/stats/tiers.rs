@@ -15,16 +15,20 @@ pub struct TierStats {
     pub name: &'static str,
     /// Calls answered with an entry of this tier; calls that shared one lookup count once.
     pub hits: u64,
-    /// Number of operations of the tier: reads, steps of writes, and removals.
+    /// Number of operations of the tier: reads, lease requests, steps of writes, and removals of
+    /// single keys. Each key of a batch counts. Operations that are skipped while the tier is
+    /// bypassed do not count.
     pub operations: u64,
     /// Sum of the durations of all operations of the tier.
     pub time: Duration,
-    /// Operations of the tier that failed or timed out.
+    /// Operations of the tier that failed or timed out. Operations that are skipped while the tier
+    /// is bypassed do not count.
     pub failures: u64,
-    /// Values that were not written to the tier because its write queue was full.
+    /// Values that were not written to the tier because 256 values or 64 MiB were being written to
+    /// all lower tiers, or because the codec could not encode them.
     pub skipped_writes: u64,
-    /// `true` while the circuit breaker of the tier is open after failures, so that reads and
-    /// writes skip the tier, except for single trial calls.
+    /// `true` while the circuit breaker for reads of the tier is open after failures. Reads and
+    /// writes then skip the tier, except for single trial reads. Failed writes alone do not set it.
     pub is_bypassed: bool,
 }
 

@@ -28,12 +28,13 @@ pub enum Fault {
     /// No operation of the tier ends, as with a server that does not answer. The cache cancels it
     /// after one second of the tokio clock.
     Hangs,
-    /// Writes to the tier do not end; reads succeed.
+    /// New writes to the tier do not end until the cache cancels them, after one second of the
+    /// tokio clock; reads and removals succeed.
     HangsWriting,
     /// Only the operation with this number fails, counted from 1 since the fault was set. A test
     /// can run once for each number, to cover every point of failure.
     FailsAt(u64),
-    /// Reads of the tier return corrupt bytes.
+    /// Reads of the tier return corrupt bytes; stored values are not changed.
     Damages,
 }
 
@@ -113,8 +114,9 @@ impl FaultyTier {
         self.0.lock().keys_read
     }
 
-    /// Returns the number of operations of every kind since the fault was set, failed ones
-    /// included.
+    /// Returns the number of operations of every kind since the last
+    /// [`set_fault`](Self::set_fault), or since the tier was created. Failed operations count;
+    /// writes that [`Fault::HangsWriting`] prevents do not.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.0.lock().operations

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 
 use crate::tiers::tier_config::TierConfig;
 
-/// The reason why a directory cannot be used as a disk tier.
 pub use forebay_disk::OpenError;
 
 /// Maximum time that [`Disk::open`] waits for the index of existing entries. It is usually shorter;
@@ -22,9 +21,11 @@ const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
 /// A disk tier: a directory whose values survive the process. Caches of one process with different
 /// names can share it. A second process cannot open it.
 ///
-/// A read that times out is a miss. Values are written after the calls that loaded them have
-/// returned. Before a process ends, [flush](crate::Cache::flush) its caches and then
-/// [close](Self::close) the directory. A killed process loses only the writes in flight.
+/// A read that fails or times out is a miss, unless
+/// [`tier_errors`](crate::Builder::tier_errors) is strict. Loaded values are written after the
+/// calls that loaded them have returned. Before a process ends, [flush](crate::Cache::flush) its
+/// caches and then [close](Self::close) the directory. A killed process loses only the writes in
+/// flight.
 #[derive(Clone)]
 pub struct Disk {
     disk: Arc<forebay_disk::Disk>,
@@ -37,8 +38,8 @@ impl Disk {
     /// then indexing continues, and an entry that is not indexed yet is a miss.
     ///
     /// # Errors
-    /// The directory is in use by another process, was written by a newer version, or cannot be
-    /// created, read or written.
+    /// The size is below 16 MiB, or the directory is open already (in this or another process), was
+    /// written by a newer version, or cannot be created, read or written.
     pub async fn open(path: impl AsRef<Path>, size: u64) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
         let opening =
@@ -52,8 +53,9 @@ impl Disk {
         Ok(Self { disk: Arc::new(opened), ttl: None })
     }
 
-    /// Sets the maximum time for which the directory keeps a value, counted from its load. The
-    /// tiers above the directory must not keep values longer. Default: the value's own lifetime.
+    /// Sets the maximum freshness lifetime of values in the directory, counted from their load.
+    /// Tiers above, memory included, get the same limit if they have none of their own; theirs must
+    /// not be longer. Stale windows follow it as usual. Default: the value's own lifetime.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

@@ -11,9 +11,7 @@ use tokio::time::{interval, timeout};
 
 use crate::tiers::tier_config::TierConfig;
 
-/// The reason why Redis settings are invalid.
 pub use forebay_redis::SettingsError;
-/// The settings of [`Redis::with`].
 pub use forebay_redis::{
     EndpointSettings, Login, Servers, Settings as RedisSettings, SharingSettings, TlsSettings,
 };
@@ -26,8 +24,9 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
 const BUS_POLL: Duration = Duration::from_millis(5);
 
 /// Redis tier that several processes share. They find each other's values there, wait for each
-/// other's loads, and receive each other's invalidations. If the server fails, each process works
-/// without it.
+/// other's loads, and receive each other's invalidations; without
+/// [`sharing`](RedisSettings::sharing), they only find each other's values. If the server fails,
+/// each process works without it.
 #[derive(Clone)]
 pub struct Redis {
     redis: forebay_redis::Redis,
@@ -36,20 +35,24 @@ pub struct Redis {
 
 impl Redis {
     /// Connects to the server at a URL: `redis://[user:password@]host[:port][/database]`,
-    /// `rediss://` for TLS, or `unix:///path/of/socket`. Returns when the server has answered, or
-    /// after one second; connecting then continues in the background.
+    /// `rediss://` for TLS, or `unix:///path/of/socket`. Returns when the server has answered and
+    /// the bus is connected, or after one second. Connecting then continues in the background; a
+    /// server that cannot be reached is no error.
     ///
     /// # Errors
-    /// The URL is invalid.
+    /// The URL is invalid, TLS cannot be set up, or a thread cannot be started.
     pub async fn connect(url: impl Into<String>) -> Result<Self, SettingsError> {
         let sharing = Some(SharingSettings::default());
         let settings = RedisSettings::new(EndpointSettings::at(url));
         Self::with(RedisSettings { sharing, ..settings }).await
     }
 
-    /// Connects with settings: namespace, timeouts, Redis Cluster, Sentinels, fallbacks, or
-    /// `SharingSettings::tracking`, which also removes from memory and disk what other programs
-    /// remove from Redis.
+    /// Connects with settings: namespace, timeouts, Redis Cluster, Sentinels and fallback servers.
+    /// Returns when a server has answered and the bus is connected, or after one second. Connecting
+    /// then continues in the background; a server that cannot be reached is no error.
+    ///
+    /// With `SharingSettings::tracking`, values that other programs change or remove in Redis are
+    /// also removed from memory and disk. A Redis Cluster does not support it.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -72,7 +75,8 @@ impl Redis {
     /// ```
     ///
     /// # Errors
-    /// A setting is out of range, a URL is invalid, or settings contradict each other.
+    /// A setting is out of range, a URL is invalid, TLS cannot be set up, a thread cannot be
+    /// started, or settings contradict each other, such as `tracking` and a Redis Cluster.
     pub async fn with(settings: RedisSettings) -> Result<Self, SettingsError> {
         let answered = Arc::new(Answered::default());
         let clock = Arc::new(SystemClock);
@@ -97,9 +101,9 @@ impl Redis {
         Some(Cluster::new(redis.clone(), redis))
     }
 
-    /// Sets the maximum time for which the Redis server keeps a value, counted from its load. The
-    /// tiers above it must not keep values longer; those without a limit of their own get this one.
-    /// Default: the value's own lifetime.
+    /// Sets the maximum freshness lifetime of values in Redis, counted from their load. Tiers
+    /// above, memory included, get the same limit if they have none of their own; theirs must not
+    /// be longer. Stale windows follow it as usual. Default: the value's own lifetime.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_engine::{Tier, TierSetup};
 
-/// Lower tier of a cache, with an optional limit on how long it keeps values.
+/// Lower tier of a cache, with an optional limit on the freshness lifetime of its values.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -25,14 +25,14 @@ pub struct TierConfig {
 }
 
 impl TierConfig {
-    /// Creates the configuration of a tier that keeps each value for the value's own lifetime.
+    /// Creates the configuration of a tier in which each value has its own lifetime.
     pub fn new(tier: Arc<dyn Tier>) -> Self {
         Self { tier, ttl: None }
     }
 
-    /// Sets the maximum time for which the tier keeps a value, counted from its load. The tiers
-    /// above it must not keep values longer; those without a limit of their own get this one.
-    /// Default: the value's own lifetime.
+    /// Sets the maximum freshness lifetime of values in the tier, counted from their load. Tiers
+    /// above, memory included, get the same limit if they have none of their own; theirs must not
+    /// be longer. Stale windows follow it as usual. Default: the value's own lifetime.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

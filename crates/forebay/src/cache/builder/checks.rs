@@ -93,7 +93,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
             );
         }
         if self.loads_max == Some(0) {
-            return reject("`loads_max` is zero: no load could start");
+            return reject("`loads_max` is zero: no load could start; set at least 1");
         }
         Ok(())
     }
@@ -143,14 +143,15 @@ impl<V: Send + Sync + 'static> Builder<V> {
         for (name, span) in spans {
             let Some(span) = span else { continue };
             if span.is_zero() {
-                return reject(format!("the ttl of {name} is zero: it must be longer"));
+                return reject(format!("the ttl of {name} is zero: it must be longer than zero"));
             }
             if let Some((higher, longer)) = &above
                 && *longer > span
             {
                 return reject(format!(
                     "the ttl of {higher} ({longer:?}) is longer than that of {name} ({span:?}): \
-                     a tier must not keep values longer than the tier below it"
+                     a tier must not keep values longer than a tier below it, or than the lifetime \
+                     of the cache (`ttl`, or `adaptive` if set)"
                 ));
             }
             above = Some((name, span));

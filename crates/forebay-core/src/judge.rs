@@ -42,9 +42,9 @@ pub enum OriginFailure {
     /// an error or an invalid response, or the loader failed.
     Failed,
     /// The origin cannot be reached, is not asked because of a limit or its circuit breaker, or has
-    /// not answered yet: in terms of RFC 9111 section 4.2.4, the cache is disconnected. The duration
-    /// is the maximum staleness of an entry that may be served then; its own stale-if-error window
-    /// applies if it is longer.
+    /// not answered yet: in terms of RFC 9111 section 4.2.4, the cache is disconnected. The
+    /// duration is the maximum staleness of an entry that may be served then; its own
+    /// stale-if-error window applies if it is longer.
     Unreachable(Duration),
 }
 
@@ -128,10 +128,10 @@ fn judge_stale(meta: &Meta, demand: &Demand, standing: PurgeState, now: Timestam
     Verdict::Load { why, may_fall_back: accepts_stale && may_fall_back(meta, trouble, now) }
 }
 
-/// Returns true if this entry may be served at `now` after a failed load: its origin permits stale
-/// answers, and the entry is within its stale-if-error window (RFC 5861 section 4), or, while the
-/// origin is unreachable, within the caller's window (RFC 9111 section 4.2.4). The demand of the
-/// caller is not considered otherwise. Callers ask again after the failure, because the
+/// Returns true if this entry may be served at `now` after a failed load. Its origin must permit
+/// stale answers, and the entry must be within its stale-if-error window (RFC 5861 section 4).
+/// While the origin is unreachable, the window of `trouble` (RFC 9111 section 4.2.4) counts if it
+/// is longer. No other condition of the caller is considered. Callers ask again after the failure, because the
 /// window may have ended meanwhile.
 #[must_use]
 pub fn may_fall_back(meta: &Meta, trouble: OriginFailure, now: Timestamp) -> bool {

@@ -54,8 +54,8 @@ impl Timestamp {
 }
 
 /// Wall-clock date, in whole seconds since 1970 (UTC). Used for values that machines exchange, such
-/// as the `Date` and `Expires` of a message, and for the time that an entry was on disk across
-/// restarts. Lifetimes use [`Timestamp`].
+/// as the `Date` and `Expires` of a message. Also used for the time that an entry was on disk
+/// across restarts. Lifetimes use [`Timestamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 

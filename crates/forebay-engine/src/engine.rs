@@ -96,8 +96,8 @@ impl Engine {
         &self.memory
     }
 
-    /// Returns the name of each tier below memory, and the state of its circuit breaker for reads,
-    /// in the order in which the tiers are searched.
+    /// Returns the name of each tier below memory and the state of its circuit breaker for reads,
+    /// in the order of the search.
     pub fn lower_tiers(&self) -> impl Iterator<Item = (&'static str, Condition)> {
         self.lower.all().iter().map(|lower| (lower.name(), lower.condition()))
     }
@@ -142,8 +142,8 @@ pub struct Traffic {
     pub waiting: usize,
     /// Number of loads since the start that had to wait for memory.
     pub waits: u64,
-    /// Number of loads since the start that were refused, because no memory became free within 5 s,
-    /// or because 1,024 loads and new bodies were waiting already.
+    /// Number of loads since the start that were refused: no memory became free within 5 s, or
+    /// 1,024 loads and new bodies were waiting already.
     pub refusals: u64,
     /// Number of background refreshes in progress; included in `flights`.
     pub refreshes: usize,

@@ -183,8 +183,8 @@ impl Body {
         matches!(self.repr(), None | Some(Repr::Whole(_) | Repr::Long(_) | Repr::Below(_)))
     }
 
-    /// Returns the bytes of the body that its entry holds in memory: 0 for a streaming body, which
-    /// is charged as a body in flight, and for one in a lower tier.
+    /// Returns the bytes of the body that its entry holds in memory. 0 for a body in a lower tier,
+    /// and for a streaming body, which is charged as a body in flight.
     #[must_use]
     pub fn retained(&self) -> usize {
         match self.contents() {

@@ -13,8 +13,8 @@ use super::error::TierError;
 /// Bus that carries purges between all instances, in one order.
 pub trait Bus: Send + Sync + 'static {
     /// Purges shared entries, and publishes the purge. After the acknowledgement no load that
-    /// started before can fill a shared tier with a purged entry, and each connected instance
-    /// receives the purge within the delay of the bus.
+    /// started before can fill a shared tier with a purged entry. Each connected instance receives
+    /// the purge within the delay of the bus.
     fn publish<'a>(
         &'a self,
         what: &'a Purge,

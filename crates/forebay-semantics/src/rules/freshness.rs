@@ -120,7 +120,8 @@ pub(super) const RULES: &[Rule] = &[
         "9111 4.2.2",
         "The cache chooses its heuristic.",
         "A site's `default_ttl`, and `negative_ttl` for 404, 405, 410, 414 and 501, replace the \
-         tenth, never an explicit lifetime. Each is spread by 5 %.",
+         tenth, never an explicit lifetime. A lifetime that forebay chose is varied by up to 5 % \
+         if it is 20 seconds or more.",
         "lifetime::site_lifetimes_replace_only_the_heuristic",
     ),
     rule(
@@ -208,9 +209,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "8246 2",
         "An `immutable` response does not change while it is fresh.",
-        "The directive has no effect: a client that demands validation gets it, and a stale \
-         response is validated.",
+        "While it is fresh, it answers requests with `max-age` at any age; `no-cache` causes a \
+         validation, and a stale response is validated.",
         "scenario v08-client-asks-for-validation",
     )
-    .because("The directive tells clients not to revalidate; a client that does has a reason."),
+    .because("A reload of a browser sends `max-age=0`; only `no-cache` demands a validation."),
 ];

@@ -143,7 +143,8 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9110 15.2",
         "A proxy forwards interim responses.",
-        "They are forwarded to the client whose request went to the origin, except over HTTP/1.0.",
+        "They are forwarded to the client whose request went to the origin, except over HTTP/1.0 \
+         and HTTP/2.",
         "scenario h21-interim-responses-reach-the-client",
     ),
     rule(

@@ -6,7 +6,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "9111 5.2.1.1",
         "`max-age`: the response is not older than this.",
-        "An older response is validated.",
+        "An older response is validated, unless it is fresh and `immutable`.",
         "demand::each_request_directive_sets_its_demand",
     )
     .because("Request directives are advisory; forebay follows them."),

@@ -26,8 +26,8 @@ pub struct Counts {
     /// Operations refused: entries, removals, purges and bus positions because the write queue was
     /// full or closed, and entries in the second after a failed write.
     pub refused: u64,
-    /// Entries whose record could not be written. A body above 1 MiB of which a piece could not be
-    /// written counts in `io_errors` only.
+    /// Entries whose record could not be written. An entry with a body above 1 MiB of which a piece
+    /// could not be written does not count.
     pub failed: u64,
     /// Removals of single keys that have been completed, also of keys without an entry.
     pub removed: u64,

@@ -53,8 +53,8 @@ pub enum Event<'a> {
         took: Duration,
     },
     /// An operation of a lower tier failed or timed out. A failed read counts as a miss, unless the
-    /// request demands [strict tier errors](crate::TierErrors::Strict). A lease that is not granted
-    /// because the tier answered with an error is not reported.
+    /// request demands [strict tier errors](crate::TierErrors::Strict). A failed request for a
+    /// lease is reported only if it timed out.
     TierFailed {
         /// Name of the tier.
         tier: &'static str,

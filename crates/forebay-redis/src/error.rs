@@ -27,7 +27,10 @@ pub enum Error {
     #[error("Redis denies access: {0}")]
     Denied(String),
     /// Data of another program is stored under a name of this cache. It is left unchanged.
-    #[error("data of another program is stored in Redis under a name of forebay")]
+    #[error(
+        "data of another program is stored in Redis under a name of forebay: remove it, or set \
+         another `namespace`"
+    )]
     ForeignData,
     /// A lease request reached a limit: 256 leases of one key, 65,536 awaited leases, or three
     /// attempts that each found an unusable entry. This instance loads without a lease.

@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | [`Raw`] | | values that are bytes already |
 //! | `MessagePack` | `serde-msgpack` | the default choice |
-//! | `Json` | `serde-json` | values that people or other programs read |
+//! | `Json` | `serde-json` | values whose text is inspected in debugging |
 //! | `Postcard` | `serde-postcard` | smallest and fastest; a changed type needs a new cache name |
 //!
 //! | compression | feature | use |

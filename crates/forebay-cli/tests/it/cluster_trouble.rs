@@ -91,7 +91,8 @@ async fn foreign_values_in_the_keys_of_leases_and_the_bus_are_reported() -> anyh
         let endpoint = endpoint(cache).await?;
         assert_eq!(
             endpoint["loads_unshared"],
-            "data of another program is stored in Redis under a name of forebay"
+            "data of another program is stored in Redis under a name of forebay: remove it, or set \
+             another `namespace`"
         );
         assert_eq!(health(cache).await?["state"], "degraded");
     }

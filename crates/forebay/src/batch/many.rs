@@ -273,7 +273,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// of several rows of one key the last one counts.
     ///
     /// A lower [tier](crate::Builder::tiers) is read for up to 512 keys in one exchange, and for
-    /// more keys in concurrent exchanges.
+    /// more keys in concurrent exchanges. Lower tiers write at most 256 values at once and skip
+    /// further ones ([`skipped_writes`](crate::TierStats::skipped_writes)): load larger batches in
+    /// parts.
     ///
     /// The loader may be called again, for some of the keys, if a load of another call is
     /// abandoned.

@@ -72,7 +72,8 @@ impl<V: Serialize + DeserializeOwned> Format<V> for MessagePack {
     }
 }
 
-/// JSON format: larger and slower than MessagePack, and readable by people and other programs.
+/// JSON format: larger and slower than MessagePack. The encoded value is text, which helps in
+/// debugging, after the header of the codec and inside of the tier's own record.
 #[cfg(feature = "serde-json")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;

@@ -43,9 +43,9 @@ counts! {
     /// Entries not sent because the body is larger than `object_max`, or head and key together are
     /// larger than 512 KiB.
     too_large,
-    /// Values not stored because, since their load began, the entry was purged or another writer
-    /// replaced its permission, the lease ended, or a newer version was stored or removed. Also
-    /// values whose name has data of another program.
+    /// Values not stored because of an event since their load began: a purge of the entry, another
+    /// writer, the end of the lease, or a newer version. Also values whose name has data of another
+    /// program.
     fills_refused,
     /// Writes, removals and lease requests refused because the server accepts no writes; also those
     /// not tried in the second after a refusal.

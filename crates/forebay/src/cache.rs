@@ -179,9 +179,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// tiers. A load that started earlier does not replace it. Waits for the lower tiers, and
     /// ignores their failures.
     ///
-    /// Returns `false` if the value is not stored: it cannot be encoded, exceeds
-    /// [`value_max`](crate::Builder::value_max) without a lower tier that could store it, or was
-    /// removed or replaced by another call while this call ran.
+    /// Returns `false` if the value is not stored. Either it cannot be encoded, or another call
+    /// removed or replaced it while this call ran. Or it exceeds
+    /// [`value_max`](crate::Builder::value_max), and there is no lower tier.
     pub async fn set(&self, key: impl AsRef<str>, value: impl Into<Arc<V>>) -> bool {
         self.call().set(key.as_ref(), value.into()).await
     }
@@ -218,7 +218,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Removes the value of a key if `version`, the version of the change that deleted it, is newer
-    /// than the stored or removed one; a value without a version is always removed. No older
+    /// than the stored or removed one. A value without a version is always removed. No older
     /// version is stored for the duration of [`load_timeout`](crate::Builder::load_timeout).
     /// Returns `false`, and does nothing, if a version that is as new is known. Returns `true`
     /// otherwise, also if nothing was stored.
@@ -247,8 +247,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Removes all entries of this cache that have the tag (hard purge). The cost does not depend
-    /// on the number of entries. Entries of other caches with this tag are removed as well from a
-    /// `Disk` that both use, and everywhere if both share purges in one namespace of a Redis.
+    /// on the number of entries. Tags belong to no single cache. Entries of other caches with this
+    /// tag are removed as well: from a `Disk` that both use, and everywhere if both share purges in
+    /// one namespace of a Redis.
     pub async fn invalidate_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Hard).await;
     }
@@ -278,10 +279,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.purge(&all, Reach::Hard).await;
     }
 
-    /// Returns the state of the bus, which carries invalidations between processes: whether it is
-    /// connected, and how many invalidations of this process are not published yet (publishing them
-    /// is retried). `None` if the cache joins no other process, by `Builder::redis` or
-    /// [`Builder::cluster`](crate::Builder::cluster).
+    /// Returns the state of the bus, which carries invalidations between processes. It says whether
+    /// the bus is connected, and how many invalidations of this process are not published yet
+    /// (publishing them is retried). `None` if the cache joins no other process, by
+    /// `Builder::redis` or [`Builder::cluster`](crate::Builder::cluster).
     #[must_use]
     pub fn bus_status(&self) -> Option<BusStatus> {
         self.shared.engine.bus_status()

@@ -244,9 +244,9 @@ impl<F> Codec<F> {
     /// Decodes a value, also if a codec with another compression or another serde format wrote it.
     ///
     /// # Errors
-    /// The bytes are damaged, have no header of a codec, are larger than 64 MiB before compression,
-    /// are not a value of this type, or need a Cargo feature or a dictionary that this codec does
-    /// not have. [`Raw`] decodes raw bytes only, and no other format decodes those.
+    /// The bytes are damaged, have no header of a codec, are not a value of this type, or were
+    /// larger than 64 MiB before compression. Or they need a Cargo feature or a dictionary that
+    /// this codec does not have. [`Raw`] decodes raw bytes only, and no other format decodes those.
     pub fn decode<V>(&self, bytes: &[u8]) -> Result<V, CodecError>
     where
         F: Format<V>,

@@ -234,9 +234,9 @@
 //! # Versioned writes
 //!
 //! Two writers of one row may reach the cache in another order than they reached the database. If
-//! each value has a version, a number that grows with each change, the cache keeps the newest:
-//! [`Cache::set_versioned`] stores a value only if it is newer, [`Cache::remove_versioned`] refuses
-//! older versions for [`load_timeout`](Builder::load_timeout), and a load that names its
+//! each value has a version, a number that grows with each change, the cache keeps the newest.
+//! [`Cache::set_versioned`] stores a value only if it is newer. [`Cache::remove_versioned`] refuses
+//! older versions for [`load_timeout`](Builder::load_timeout). A load that names its
 //! [version](Answer::version) does not replace a newer one. This holds in memory, in the tiers
 //! below it, and between processes that share a Redis.
 //!

@@ -74,9 +74,9 @@ impl Options {
         self
     }
 
-    /// Sets the time, from the start of a load, after which a call that waits for it gets the stale
-    /// value instead, if there is one within
-    /// [`stale_if_error`](crate::Builder::stale_if_error). The load continues. Default:
+    /// Sets the time after which a call that waits for a load gets the stale value instead, if
+    /// there is one within [`stale_if_error`](crate::Builder::stale_if_error). The time runs from
+    /// the start of the load, or of its search in lower tiers. The load continues. Default:
     /// [`Builder::soft_timeout`](crate::Builder::soft_timeout).
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
         self.soft_timeout = Some(after);

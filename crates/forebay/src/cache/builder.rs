@@ -159,7 +159,7 @@ impl<V: Send + Sync + 'static> Builder<V> {
 
     /// Sets the function that returns the size of a value in bytes, with the memory that the value
     /// owns, given its key. Required for a bound in bytes, except for types that own no memory and
-    /// for caches with tiers; not allowed with a bound on the number of values. With tiers the
+    /// for caches with tiers. Not allowed with a bound on the number of values. With tiers the
     /// default is the length of the encoded value before compression.
     pub fn weigher(mut self, weigh: impl Fn(&str, &V) -> usize + Send + Sync + 'static) -> Self {
         self.weigher = Some(Arc::new(weigh));
@@ -243,35 +243,35 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// Sets the time after the end of freshness during which a stale value is served if a load
-    /// fails, is not started (back-off, limits), or exceeds a soft or hard timeout: the longest
-    /// outage of the origin that callers do not notice. It must be zero or at least as long as
-    /// [`stale_while_revalidate`](Self::stale_while_revalidate). Requires values that become stale.
-    /// Default: zero.
+    /// fails: the longest outage of the origin that callers do not notice. It is also served if no
+    /// load starts (back-off, limits), or if the load exceeds a soft or hard timeout. It must be
+    /// zero or at least as long as [`stale_while_revalidate`](Self::stale_while_revalidate).
+    /// Requires values that become stale. Default: zero.
     pub const fn stale_if_error(mut self, window: Duration) -> Self {
         self.lifetimes.stale_if_error = window;
         self
     }
 
-    /// Enables or disables the random variation of [`ttl`](Self::ttl),
-    /// [`adaptive`](Self::adaptive) and [`negative_ttl`](Self::negative_ttl) lifetimes by up to 5 %
-    /// in both directions, so that values that were loaded together do not expire together.
-    /// Default: enabled. A `ttl` that an answer or a call sets is never varied.
+    /// Enables or disables the random variation of [`ttl`](Self::ttl), [`adaptive`](Self::adaptive)
+    /// and [`negative_ttl`](Self::negative_ttl) lifetimes by up to 5 % in both directions. Values
+    /// that were loaded together then do not expire together. Default: enabled. A `ttl` that an
+    /// answer or a call sets is never varied.
     pub const fn jitter(mut self, jitter: bool) -> Self {
         self.lifetimes.jitter = jitter;
         self
     }
 
     /// Sets the factor of early refresh, which loads a used value again in the background within
-    /// the last tenth of its lifetime: 0 disables it, 1 is the published optimum (XFetch) and the
+    /// the last tenth of its lifetime. 0 disables it, 1 is the published optimum (XFetch) and the
     /// default, and larger values refresh earlier. The factor must be finite and not negative.
     pub const fn beta(mut self, beta: f64) -> Self {
         self.demand.beta = beta;
         self
     }
 
-    /// Sets the time, from the start of a load or of its search in lower tiers, after which the
-    /// calls that wait for it get the stale value instead, if there is one within
-    /// [`stale_if_error`](Self::stale_if_error). The load continues, and its result is stored.
+    /// Sets the time after which calls that wait for a load get the stale value instead, if there
+    /// is one within [`stale_if_error`](Self::stale_if_error). The time runs from the start of the
+    /// load, or of its search in lower tiers. The load continues, and its result is stored.
     /// Requires `stale_if_error`, and a longer [`hard_timeout`](Self::hard_timeout) if both are
     /// set. Default: the hard timeout, or else none, so that calls wait for the load.
     pub const fn soft_timeout(mut self, after: Duration) -> Self {
@@ -289,9 +289,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
     }
 
     /// Sets the maximum duration of a load, after which it is cancelled and fails with
-    /// [`Error::TimedOut`](crate::Error::TimedOut), and separately the maximum time that a load
-    /// waits for a permit of [`loads_max`](Self::loads_max) and for one of the
-    /// [load limiter](Self::load_limiter). It is also the time for which versions are remembered
+    /// [`Error::TimedOut`](crate::Error::TimedOut). Before it starts, a load waits at most as long
+    /// for a permit of [`loads_max`](Self::loads_max), and then at most as long for one of the
+    /// [load limiter](Self::load_limiter). Versions are remembered for this time, too
     /// ([`Cache::set_versioned`](crate::Cache::set_versioned)). Default: one minute.
     pub const fn load_timeout(mut self, after: Duration) -> Self {
         self.load_timeout = after;
@@ -356,9 +356,9 @@ impl<V: Send + Sync + 'static> Builder<V> {
     /// encoded as uncompressed MessagePack unless [`codec`](Self::codec) sets another codec.
     ///
     /// It also joins this cache with the caches of the same name in other processes, as
-    /// [`cluster`](Self::cluster) does, unless the settings have no
-    /// [`sharing`](crate::RedisSettings::sharing) or a cluster is set already. Each cache needs a
-    /// `Redis` of its own, not a clone, because a bus delivers to one cache only.
+    /// [`cluster`](Self::cluster) does. It does not if the settings have no
+    /// [`sharing`](crate::RedisSettings::sharing), or if a cluster is set already. Each cache needs
+    /// a `Redis` of its own, not a clone, because a bus delivers to one cache only.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, redis: crate::tiers::redis::Redis) -> Self
     where

@@ -51,8 +51,8 @@ struct Inner {
 }
 
 impl Dictionary {
-    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from values in the bytes of
-    /// their format, without the header and compression of a codec. See
+    /// Trains a dictionary of up to `bytes_max` bytes, at most 1 MiB, from serialized values. They
+    /// must not have the header or the compression of a codec. See
     /// [`Codec::train`](crate::codec::Codec::train) for values that are not encoded.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub trait Format<V> {
     /// The format cannot represent the value.
     fn write(&self, value: &V, out: &mut Vec<u8>) -> Result<(), CodecError>;
 
-    /// Decodes a value that was encoded in the format with this id, which may be another one: serde
+    /// Decodes a value that was encoded in the format with this id. It may be another format: serde
     /// formats read each other, if their Cargo features are enabled.
     ///
     /// # Errors

@@ -24,8 +24,8 @@ pub struct TierStats {
     /// Operations of the tier that failed or timed out. Operations that are skipped while the tier
     /// is bypassed do not count.
     pub failures: u64,
-    /// Values that were not written to the tier because 256 values or 64 MiB were being written to
-    /// all lower tiers, or because the codec could not encode them.
+    /// Values that were not written to the tier because 256 values were being written to lower
+    /// tiers, or because the codec could not encode them.
     pub skipped_writes: u64,
     /// `true` while the circuit breaker for reads of the tier is open after failures. Reads and
     /// writes then skip the tier, except for single trial reads. Failed writes alone do not set it.

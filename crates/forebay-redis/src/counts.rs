@@ -98,7 +98,7 @@ counts! {
     leases_outwaited,
     /// Callers woken by a message.
     woken,
-    /// Purges and versions of this instance that were published to all instances at once.
+    /// Purges and versions that this instance published to all instances at the first attempt.
     published,
     /// Purges published later, because the first attempt failed or its effect may be lost.
     republished,

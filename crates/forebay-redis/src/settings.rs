@@ -72,7 +72,7 @@ pub struct EndpointSettings {
 
 impl EndpointSettings {
     /// Returns settings with the default timeouts, a read timeout of 50 ms and a write timeout of
-    /// 100 ms; user and database are those of the URL.
+    /// 100 ms; user, password and database are those of the URL.
     #[must_use]
     pub fn new(servers: Servers) -> Self {
         Self {

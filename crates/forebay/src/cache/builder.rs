@@ -228,7 +228,8 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the freshness lifetime of absent values. Default: the lifetime of values.
+    /// Sets the freshness lifetime of absent values, with a jitter of up to 5 %. Default: the
+    /// lifetime of values.
     pub const fn negative_ttl(mut self, ttl: Duration) -> Self {
         self.lifetimes.negative_ttl = Some(ttl);
         self

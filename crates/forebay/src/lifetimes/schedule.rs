@@ -44,7 +44,8 @@ impl Schedule {
     }
 
     /// Creates a schedule with each multiple of `span` since 1970-01-01 00:00 UTC, such as each
-    /// full hour. `span` must be a whole number of seconds, at least one.
+    /// full hour. `span` must be a whole number of seconds, at least one. A `span` of up to 30
+    /// seconds also needs a [`spread`](Self::spread) that is shorter than `span`.
     pub const fn every(span: Duration) -> Self {
         Self { every: span, at: Duration::ZERO, spread: DEFAULT_SPREAD }
     }

@@ -65,7 +65,8 @@ impl<'a> QueryEdits<'a> {
 /// nothing changes it.
 ///
 /// # Errors
-/// If a rewritten path is not a path.
+/// If a rewritten path does not begin with exactly one `/`, or has a character that a path cannot
+/// have.
 pub fn target<'t>(
     facts: &SiteFacts,
     outcome: &Outcome<'_>,
@@ -85,9 +86,9 @@ pub fn target<'t>(
     Ok(if edited == *target { target } else { Cow::Owned(edited) })
 }
 
-/// Target that a rule made and that no request can have.
+/// Target of a rewrite or redirect that is not valid; the request is answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a rule rewrites the request to a target that is not a path")]
+#[error("a rule rewrites or redirects the request to an invalid target")]
 pub struct InvalidTarget;
 
 fn rewritten<'p>(outcome: &Outcome<'_>, path: &'p str) -> Result<Cow<'p, str>, InvalidTarget> {
@@ -105,18 +106,19 @@ fn rewritten<'p>(outcome: &Outcome<'_>, path: &'p str) -> Result<Cow<'p, str>, I
     if is_path { Ok(Cow::Owned(new)) } else { Err(InvalidTarget) }
 }
 
-/// Returns true if a rule changed the path, so that the key does not contain the one that
-/// conditions read.
+/// Returns true if a rule changed the path or sets the host, so that the key does not contain the
+/// one that conditions read.
 #[must_use]
 pub fn is_rewritten(outcome: &Outcome<'_>, before: &str, after: &str) -> bool {
     outcome.has_any(&[Kind::Host])
         || outcome.has_any(&[Kind::Rewrite]) && Target::new(before).path != Target::new(after).path
 }
 
-/// Returns the value of a redirect's target.
+/// Returns the value of `Location` of a redirect; `path` is that of the request.
 ///
 /// # Errors
-/// If the target is invalid, too long, or another host by its first characters (`//`, `/\`).
+/// If the target is invalid, too long, or another host by its first characters (`//`, `/\`), or if
+/// `from` is not found in `path`.
 pub fn redirect_target(
     redirect: &crate::setting::Redirect,
     path: &str,
@@ -138,7 +140,7 @@ pub fn redirect_target(
     HeaderValue::from_maybe_shared(expanded).map_err(|_| InvalidTarget)
 }
 
-/// Removes the cookies that rules drop. Returns true if one was removed.
+/// Removes the cookies that rules drop or do not keep. Returns true if one was removed.
 pub fn filter_cookies(outcome: &Outcome<'_>, headers: &mut HeaderMap) -> bool {
     if !headers.contains_key(COOKIE) || !outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]) {
         return false;
@@ -180,8 +182,8 @@ pub fn filter_cookies(outcome: &Outcome<'_>, headers: &mut HeaderMap) -> bool {
     is_removed
 }
 
-/// Returns the target with the parameters that only the origin gets. They replace those of the
-/// client with equal names.
+/// Returns the target with the parameters that only the origin gets, or `None` if no rule adds one.
+/// They replace those of the client with equal names.
 #[must_use]
 pub fn origin_target(outcome: &Outcome<'_>, target: &str) -> Option<String> {
     let added: Vec<&OriginParameter> = outcome

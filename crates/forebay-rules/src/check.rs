@@ -1,7 +1,8 @@
 //! Warnings about rules that are valid and probably wrong.
 //!
-//! A warning is given only if it is proved: there are no false alarms, and some problems are not
-//! found.
+//! A warning about the requests that rules match is given only if it is proved: some problems are
+//! not found. Warnings about settings (such as `wide` and `cookies`) depend on the rule itself and
+//! on rules that bypass.
 
 use std::fmt;
 
@@ -20,23 +21,24 @@ const SEARCHES_MAX: usize = 8;
 pub enum Topic {
     /// A later rule matches at least the same requests and sets all values of this one.
     Shadowed,
-    /// The rule cannot match.
+    /// The conditions of the rule exclude each other, so that it cannot match.
     Never,
     /// An earlier rule always ends the request.
     AfterEnd,
     /// Two rules set one value, and neither contains the other.
     Overlap,
-    /// The match result is a part of the key.
+    /// The match result of the rule is a part of the key, so that URLs are stored twice.
     Splits,
-    /// The rule shares responses of all paths.
+    /// The rule has `ttl` or `strip_set_cookie` for all paths and types, and no rule bypasses.
     Wide,
-    /// A lifetime is set, and cookies reach the origin.
+    /// The rule has `ttl`, and neither `keep_cookies` nor `drop_cookies`.
     Cookies,
-    /// Every client gets what a credential of this cache may see.
+    /// The rule sends a secret to the origin, so that every client gets responses that only the
+    /// secret permits.
     Opens,
-    /// Many expressions are searched in each request.
+    /// More than eight rules have expressions that search the whole path.
     SearchRegex,
-    /// Prohibitions are ignored.
+    /// The rule ignores a prohibition against storing (`unsafe_ignore`).
     Unsafe,
 }
 
@@ -68,7 +70,7 @@ impl fmt::Display for Topic {
 /// Warning about a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// Number of the rule in file order.
+    /// Number of the rule in file order, from 0.
     pub rule: usize,
     /// Subject.
     pub topic: Topic,
@@ -178,7 +180,8 @@ fn of_settings(rule: &Rule, bypasses: bool, warn: &mut impl FnMut(Topic, String)
     }
     if let Some(name) = own_credential(rule) {
         let message = format!(
-            "sends the credential \"{name}\" of this cache: every client gets what it may see"
+            "sends the secret \"{name}\" to the origin, so that every client gets responses that \
+             only this secret permits"
         );
         warn(Topic::Opens, message);
     }

@@ -13,7 +13,7 @@ use crate::reading::normalised;
 use crate::rule::{Condition, Extension, HostName, Rule, Tests};
 use crate::setting::{Class, Kind, Setting};
 
-/// Maximum number of rules of a site.
+/// Maximum number of rules of a site, those for every site included.
 pub const RULES_MAX: usize = 250;
 
 /// Maximum number of rules whose match result is a part of the key.
@@ -24,7 +24,7 @@ pub const SPLITS_MAX: usize = 8;
 pub struct SiteFacts {
     /// Parameters that the site removes from key and fetch.
     pub ignore_query: Vec<NamePattern>,
-    /// True if the site sorts the parameters.
+    /// True if the site sorts the parameters for key and fetch.
     pub sort_query: bool,
     /// True if http and https have one key.
     pub ignore_scheme: bool,
@@ -36,19 +36,19 @@ pub enum CompileError {
     /// There are more than [`RULES_MAX`] rules.
     #[error("there are more than {RULES_MAX} rules")]
     TooMany,
-    /// The rules have more than 256 alternatives and exceptions.
+    /// The rules of the site have more than 256 alternatives in `when` and conditions in `unless`.
     #[error(
         "the rules have more than {BITS} alternatives in `when` and conditions in `unless`; use \
          lists of values in place of lists of tables"
     )]
     TooManyAlternatives,
-    /// The rule would be the ninth whose match result is a part of the key.
+    /// More than [`SPLITS_MAX`] rules shape stored responses by values that are not in the key.
     #[error(
         "more than {SPLITS_MAX} rules shape stored responses by values that are not in the key; \
          test parts of the URL instead, or remove the parameter or field for all requests"
     )]
     TooManySplits {
-        /// Number of the rule.
+        /// Number of the first rule above the maximum, in file order from 0.
         rule: usize,
     },
 }
@@ -201,7 +201,7 @@ impl RuleSet {
     /// Compiles rules.
     ///
     /// # Errors
-    /// If there are too many of them.
+    /// If there are too many rules, alternatives, or rules whose match result is a part of the key.
     pub fn new(rules: Vec<Rule>, facts: SiteFacts) -> Result<Self, CompileError> {
         if rules.len() > RULES_MAX {
             return Err(CompileError::TooMany);
@@ -265,7 +265,8 @@ impl RuleSet {
         self.rules.is_empty()
     }
 
-    /// Returns the numbers of the rules whose match result is a part of the key.
+    /// Returns the numbers (from 0) of the rules whose match result is a part of the key: they
+    /// shape stored responses by values that the key does not contain.
     pub fn splits(&self) -> impl Iterator<Item = usize> {
         self.splits.iter()
     }
@@ -276,13 +277,14 @@ impl RuleSet {
         !self.having(kind).is_empty()
     }
 
-    /// Returns true if entries of one URL may have different keys.
+    /// Returns true if entries of one URL may have different keys: by match results, or because a
+    /// rule changes path or host.
     #[must_use]
     pub fn splits_keys(&self) -> bool {
         !self.splits.is_empty() || self.uses(Kind::Rewrite) || self.uses(Kind::Host)
     }
 
-    /// Size of the automata in bytes.
+    /// Returns the size of the joint automaton of path conditions in bytes.
     #[must_use]
     pub fn automata_size(&self) -> usize {
         self.paths.size()

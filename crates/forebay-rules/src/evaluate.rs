@@ -141,7 +141,8 @@ impl RuleSet {
         Outcome { set: self, both: first & second, either: first | second }
     }
 
-    /// Returns the rules that apply to a response.
+    /// Returns the rules that apply to a response: those that match the request, and whose
+    /// conditions on the response hold, if they have any.
     #[must_use]
     pub fn response_outcome<H: FieldLines>(
         &self,
@@ -166,8 +167,8 @@ impl RuleSet {
         Outcome { set: self, both: first & second, either: first | second }
     }
 
-    /// Returns true if a rule whose conditions on the response are still open has one of these
-    /// settings.
+    /// Returns true if a rule has one of these settings and matches the request, but has conditions
+    /// on the response, which are not known yet.
     #[must_use]
     pub fn may_apply(&self, matched: &Matched, kinds: &[Kind]) -> bool {
         if self.response_rules.is_empty() {
@@ -239,13 +240,15 @@ impl<'r> Outcome<'r> {
         Self { set, both: Bits::NONE, either: Bits::NONE }
     }
 
-    /// Returns true if no rule applies.
+    /// Returns true if no rule applies, not even with the settings that need only one reading of
+    /// the path.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.either.is_empty()
     }
 
-    /// Returns the numbers of the rules that apply with all settings.
+    /// Returns the numbers (from 0) of the rules that apply with all settings, because they match
+    /// all readings of the path.
     pub fn rules(&self) -> impl Iterator<Item = usize> {
         self.both.iter()
     }
@@ -261,13 +264,13 @@ impl<'r> Outcome<'r> {
         rules & self.set.having(kind)
     }
 
-    /// Returns the last value of a setting.
+    /// Returns the value of a setting in the last rule that applies and has it.
     #[must_use]
     pub fn last(&self, kind: Kind) -> Option<&'r Setting> {
         self.rule_of(kind).and_then(|rule| rule.setting(kind))
     }
 
-    /// Returns the rule whose value of a setting applies.
+    /// Returns the last rule that applies and has a setting.
     #[must_use]
     pub fn rule_of(&self, kind: Kind) -> Option<&'r Rule> {
         self.set.rules.get(self.with(kind).last()?)
@@ -308,8 +311,9 @@ impl<'r> Outcome<'r> {
         bypasses
     }
 
-    /// Returns the first rule that ends the request. A client error applies if it matches one reading
-    /// of the path, other responses only if they match both.
+    /// Returns the response of the first rule that ends the request. A client error applies if the
+    /// rule matches one reading of the path, other responses only if it matches both. A redirect
+    /// applies only if its `from` is found in `path`.
     #[must_use]
     pub fn ended(&self, path: &str) -> Option<Ended<'r>> {
         let set = self.set;

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathGlob(Box<str>);
 
-/// Pattern of a whole value: `*` matches any text.
+/// Pattern of a whole value: `*` matches any text, also an empty one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TextGlob(Box<str>);
 
@@ -27,7 +27,7 @@ impl PathGlob {
     /// The rest of a sentence that begins with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.starts_with(['/', '*']) {
-            return Err("must begin with \"/\"".into());
+            return Err("must begin with \"/\" or \"*\"".into());
         }
         if text.contains(['?', '#']) {
             return Err("must not contain \"?\" or \"#\"; test parameters with `query`".into());
@@ -134,7 +134,7 @@ impl NamePattern {
         Ok(if is_prefix { Self::Prefix(start.into()) } else { Self::Exact(start.into()) })
     }
 
-    /// Returns true if the pattern matches this name.
+    /// Returns true if the pattern matches this name; letter case matters.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match self {

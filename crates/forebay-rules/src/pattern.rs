@@ -74,7 +74,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Returns true if the expression matches at the start of the text only.
+    /// Returns true if the expression can match at the start of the text only.
     #[must_use]
     pub fn is_anchored(&self) -> bool {
         self.is_anchored

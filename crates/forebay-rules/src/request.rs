@@ -12,15 +12,15 @@ use crate::rule::{Condition, Device, Tests, ValueTest};
 /// Request of a client, before any edit.
 #[derive(Debug)]
 pub struct Request<'a, H> {
-    /// Method.
+    /// Method of the request.
     pub method: &'a Method,
-    /// Scheme.
+    /// Scheme that the client used.
     pub scheme: Scheme,
     /// Host in lower case, without a port.
     pub host: &'a str,
     /// Path and query, without the prefix of the site.
     pub target: &'a str,
-    /// Header fields.
+    /// Header fields of the request.
     pub headers: &'a H,
     /// Address of the client.
     pub client: PeerAddress,
@@ -37,14 +37,14 @@ impl<H> Copy for Request<'_, H> {}
 /// Path and query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// Path.
+    /// Path of the target.
     pub path: &'a str,
     /// Query without the question mark; empty if there is none.
     pub query: &'a str,
 }
 
 impl<'a> Target<'a> {
-    /// Splits a target.
+    /// Splits a target at its first question mark.
     #[must_use]
     pub fn new(target: &'a str) -> Self {
         match memchr::memchr(b'?', target.as_bytes()) {
@@ -53,14 +53,16 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns the parameters with their values, undecoded.
+    /// Returns the parameters with their values, undecoded. A parameter without `=` has an empty
+    /// value.
     pub fn parameters(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let parts = self.query.split('&').filter(|part| !part.is_empty());
         parts.map(|part| part.split_once('=').unwrap_or((part, "")))
     }
 }
 
-/// Returns the cookies of a request with their values.
+/// Returns the cookies of a request with their values, in the order of the request. Quotes around a
+/// value are kept.
 pub fn cookies<H: FieldLines>(headers: &H) -> impl Iterator<Item = (&str, &[u8])> {
     let parts = headers.lines(&COOKIE).flat_map(|line| line.split(|byte| *byte == b';'));
     parts.filter_map(|part| {
@@ -74,7 +76,8 @@ pub fn cookies<H: FieldLines>(headers: &H) -> impl Iterator<Item = (&str, &[u8])
     })
 }
 
-/// Returns the device of a request.
+/// Returns the class of the client's device by the first `User-Agent` of a request; without one,
+/// [`Device::Desktop`].
 #[must_use]
 pub fn device(headers: &impl FieldLines) -> Device {
     headers.lines(&USER_AGENT).next().map_or(Device::Desktop, Device::of)

@@ -12,7 +12,7 @@ use crate::setting::{Kind, Setting, StatusTest};
 /// Rule of a site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Name, unique in the site.
+    /// Name of the rule, unique in the site.
     pub name: Box<str>,
     /// Alternatives: the rule matches if all conditions of one of them hold. Empty: it matches every
     /// request.
@@ -23,16 +23,17 @@ pub struct Rule {
     pub settings: Vec<Setting>,
 }
 
-/// Condition. Of a list of values, one must match.
+/// Condition on the request of the client before any edit, or on the response at the phase of the
+/// setting. Of a list of values, one must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Glob of the whole path.
+    /// Glob of the whole path, without the prefix of the site.
     Path(Vec<PathGlob>),
-    /// Expression found in the path.
+    /// Expression found in the path, without the prefix of the site.
     PathRegex(Vec<Pattern>),
-    /// Expression found in path and query.
+    /// Expression found in path and query, without the prefix of the site.
     UrlRegex(Vec<Pattern>),
-    /// Ending of the last segment, in lower case without the dot.
+    /// Ending of the path's last segment; letter case does not matter.
     Extension(Vec<Extension>),
     /// Host of the request, without port.
     Host(Vec<HostName>),
@@ -40,7 +41,7 @@ pub enum Condition {
     Scheme(Vec<Scheme>),
     /// Method of the request; HEAD counts as GET.
     Method(Vec<Method>),
-    /// Parameters of the query.
+    /// Parameters of the query, with their names and values decoded.
     Query(Tests),
     /// Cookies of the request.
     Cookie(Tests),
@@ -48,22 +49,22 @@ pub enum Condition {
     Header(Tests),
     /// Address of the client.
     Client(Networks),
-    /// Device of the client.
+    /// Device of the client, by `User-Agent`.
     Device(Vec<Device>),
-    /// Status of the origin's response.
+    /// Status of the response.
     Status(Vec<StatusTest>),
-    /// Media type of the origin's response, without parameters.
+    /// Media type of the response, without parameters.
     ContentType(Vec<TextGlob>),
-    /// Fields of the origin's response.
+    /// Fields of the response.
     ResponseHeader(Tests),
 }
 
-/// Ending of a path.
+/// Ending of the last segment of a path, after its last dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Extension {
-    /// This ending.
+    /// This ending, in lower case and without the dot.
     Exact(Box<str>),
-    /// Any ending.
+    /// Any ending; a segment without one does not match.
     Any,
 }
 
@@ -72,7 +73,7 @@ pub enum Extension {
 pub enum HostName {
     /// This host, in lower case.
     Exact(Box<str>),
-    /// Every subdomain of this domain, in lower case.
+    /// Every subdomain of this domain at any depth, in lower case; not the domain itself.
     Below(Box<str>),
 }
 
@@ -101,17 +102,17 @@ pub enum Tests {
 /// Test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// There is a value.
+    /// A value with the name is present.
     Present,
-    /// There is none.
+    /// No value with the name is present.
     Absent,
-    /// A value matches one of these.
+    /// A value matches one of these patterns; letter case matters except in header fields.
     Globs(Vec<TextGlob>),
     /// The expression is found in a value.
     Regex(Pattern),
 }
 
-/// Class of device, by `User-Agent`.
+/// Class of device, which is guessed from words in `User-Agent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
     /// Phone.
@@ -187,7 +188,7 @@ impl Condition {
         }
     }
 
-    /// Returns true if the condition reads the origin's response.
+    /// Returns true if the condition reads the response.
     #[must_use]
     pub const fn is_of_response(&self) -> bool {
         matches!(self, Self::Status(_) | Self::ContentType(_) | Self::ResponseHeader(_))
@@ -195,7 +196,7 @@ impl Condition {
 }
 
 impl Rule {
-    /// Returns the setting of a kind.
+    /// Returns the rule's setting of a kind, if it has one.
     #[must_use]
     pub fn setting(&self, kind: Kind) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.kind() == kind)

@@ -8,12 +8,13 @@ use crate::edit::{Edits, Template};
 use crate::glob::NamePattern;
 use crate::pattern::Pattern;
 
-/// Effect of a setting on caching; it decides which guarantees apply.
+/// Effect of a setting on caching. If a path has two readings, a rule must match both for the
+/// setting to apply, unless its class is [`Class::Narrows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Narrows caching.
     Narrows,
-    /// Shapes the fetch or the stored response.
+    /// Shapes the fetch or the stored response, so that it may not use values of one client.
     Stored,
     /// Affects the response to this request only.
     Response,
@@ -22,17 +23,17 @@ pub enum Class {
 /// Step of a request at which a setting applies, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Every request.
+    /// Every request, on arrival.
     ClientRequest,
-    /// Lookups.
+    /// Lookup of a request.
     CacheRequest,
-    /// Each fetch.
+    /// Each request to the origin.
     OriginRequest,
-    /// Responses of the origin, before storability is judged.
+    /// Response of the origin, before storability is judged.
     OriginResponse,
-    /// Responses from storage.
+    /// Response from storage, before it is sent to a client.
     CacheResponse,
-    /// Every response.
+    /// Every response, before it is sent to a client.
     ClientResponse,
 }
 
@@ -46,7 +47,8 @@ pub enum StatusTest {
 }
 
 impl StatusTest {
-    /// Parses `404` or `5xx`.
+    /// Parses a status from 200 to 599, such as `404`, or a class from `1xx` to `5xx`. `None` for
+    /// other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_suffix("xx") {
@@ -55,7 +57,7 @@ impl StatusTest {
         }
     }
 
-    /// Returns the test for one status from 200 to 599.
+    /// Returns the test for one status; `None` if it is not from 200 to 599.
     #[must_use]
     pub fn of(status: u16) -> Option<Self> {
         (200..600).contains(&status).then_some(Self::Exact(status))
@@ -80,13 +82,14 @@ pub enum ByStatus {
     Table {
         /// Statuses with their durations; the first exact one applies, then the first class.
         statuses: Vec<(StatusTest, Duration)>,
-        /// Duration of any other status.
+        /// Duration of any other status; `None` if the setting does not apply to it.
         any: Option<Duration>,
     },
 }
 
 impl ByStatus {
-    /// Returns the duration for a status. `plain` tells whether a plain duration applies to it.
+    /// Returns the duration for a status, or `None` if there is none. `plain` returns true for the
+    /// statuses to which [`ByStatus::Plain`] applies.
     #[must_use]
     pub fn of(&self, status: StatusCode, plain: impl Fn(StatusCode) -> bool) -> Option<Duration> {
         match self {
@@ -143,7 +146,7 @@ impl UnsafeWord {
     }
 }
 
-/// Treatment of `Set-Cookie` in stored responses.
+/// Treatment of `Set-Cookie` in responses of the origin, which is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripSetCookie {
     /// No client gets it.
@@ -152,10 +155,11 @@ pub enum StripSetCookie {
     Stored,
 }
 
-/// Lifetime in the browser.
+/// Lifetime in browsers, written to `Cache-Control`. Server errors and responses with `no-store`
+/// are not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrowserTtl {
-    /// Remaining time after the response was sent.
+    /// Time for which the browser may use the response after it was sent; `private` is kept.
     Fresh(Duration),
     /// The browser does not store the response.
     NoStore,
@@ -164,42 +168,42 @@ pub enum BrowserTtl {
 /// New path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Expression that the path must match; absent means every path.
+    /// Expression that must be found in the path; absent means every path.
     pub from: Option<Pattern>,
-    /// New path, with `$1` for the groups of `from`.
+    /// New path in place of the whole old one, with `$1` for the groups of `from`.
     pub to: Box<str>,
 }
 
 /// Redirect in place of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// Expression that the path must match; absent means every path.
+    /// Expression that must be found in the path; absent means every path.
     pub from: Option<Pattern>,
-    /// Target, with `$1` for the groups of `from` and placeholders.
+    /// Value of `Location`, with `$1` for the groups of `from`, and placeholders.
     pub to: Template,
-    /// Status code.
+    /// Status code of the redirect.
     pub status: StatusCode,
 }
 
 /// Response that the cache makes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
-    /// Status code.
+    /// Status code of the response.
     pub status: StatusCode,
-    /// Body.
+    /// Body of the response, which is omitted for HEAD.
     pub body: Box<[u8]>,
-    /// `Content-Type`; absent for an empty body.
+    /// Value of `Content-Type`; absent if the response has none.
     pub content_type: Option<HeaderValue>,
 }
 
-/// Parameter that only the origin gets.
+/// Query parameter that only the origin gets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OriginParameter {
     /// Name of the parameter.
     pub name: Box<str>,
     /// Value, encoded for a query.
     pub value: Box<str>,
-    /// True if the value was read from a file, and is an own credential.
+    /// True if the value is a secret of the operator that was read from a file.
     pub is_secret: bool,
 }
 
@@ -259,13 +263,13 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Parameters that are removed from key and fetch.
+    /// Query parameters that are removed for key and origin.
     IgnoreQuery(Vec<NamePattern>) = "ignore_query", ClientRequest, Stored;
-    /// Parameters that are kept; all others are removed.
+    /// Query parameters that are kept for key and origin; all others are removed.
     KeepQuery(Vec<NamePattern>) = "keep_query", ClientRequest, Stored;
-    /// Sorts the parameters.
+    /// Sorts the query parameters for key and origin if `true`.
     SortQuery(bool) = "sort_query", ClientRequest, Stored;
-    /// New path.
+    /// New path for key and origin.
     Rewrite(Rewrite) = "rewrite", ClientRequest, Stored;
     /// Host in the key and for the origin.
     Host(Box<str>) = "host", ClientRequest, Stored;
@@ -275,59 +279,67 @@ settings! {
     Redirect(Redirect) = "redirect", ClientRequest, Response;
     /// Ends the request with a fixed response.
     Respond(Respond) = "respond", ClientRequest, Response;
-    /// No lookup, storing or coalescing.
+    /// Forwards the request without lookup, storing or coalescing; `false` undoes `true` of an
+    /// earlier rule.
     Bypass(bool) = "bypass", CacheRequest, Narrows;
-    /// Cookies that are kept; all others are removed.
+    /// Cookies that a request keeps before lookup and fetch; all others are removed.
     KeepCookies(Vec<NamePattern>) = "keep_cookies", CacheRequest, Stored;
-    /// Cookies that are removed.
+    /// Cookies that are removed from a request before lookup and fetch.
     DropCookies(Vec<NamePattern>) = "drop_cookies", CacheRequest, Stored;
-    /// Obeys cache directives of the client; `false` ignores them.
+    /// Obeys cache directives of the client; `false` ignores all but `no-store`, `only-if-cached`
+    /// and `max-stale`.
     ClientCacheControl(bool) = "client_cache_control", CacheRequest, Response;
-    /// Coalescing of requests in this instance.
+    /// Coalescing of requests in this instance; `false` ends that among instances, too.
     Coalesce(bool) = "coalesce", CacheRequest, Response;
     /// Coalescing of requests among instances.
     CoalesceCluster(bool) = "coalesce_cluster", CacheRequest, Response;
-    /// Time after which a stale response is served.
+    /// Time of a fetch after which a stale response is served while the fetch continues.
     SoftTimeout(Duration) = "soft_timeout", CacheRequest, Response;
-    /// Eagerness of early refresh.
+    /// Eagerness of early refresh; zero means none.
     EarlyRefreshBeta(f64) = "early_refresh_beta", CacheRequest, Response;
-    /// Edits that only the lookup sees.
+    /// Edits of `Cache-Control` and `Pragma` of the request that only the lookup sees.
     CacheRequest(Edits) = "cache_request", CacheRequest, Response;
-    /// Time limit of a fetch.
+    /// Time limit of a fetch, if it is shorter than that of the site.
     FetchTimeout(Duration) = "fetch_timeout", OriginRequest, Response;
-    /// Edits of the request to the origin.
+    /// Edits of each request to the origin.
     OriginRequest(Edits) = "origin_request", OriginRequest, Stored;
-    /// Parameters that only the origin gets.
+    /// Query parameters that only the origin gets.
     OriginQuery(Vec<OriginParameter>) = "origin_request.query", OriginRequest, Stored;
-    /// Lifetime, whatever the response states.
+    /// Freshness lifetime, whatever the response states. One duration applies to the statuses 200,
+    /// 301, 302 and 308.
     Ttl(ByStatus) = "ttl", OriginResponse, Stored;
-    /// Lifetime of a response that states none.
+    /// Freshness lifetime of a response that states none. One duration applies to the statuses that
+    /// allow a heuristic lifetime.
     DefaultTtl(ByStatus) = "default_ttl", OriginResponse, Stored;
-    /// Lifetime of a negative response that states none.
+    /// Freshness lifetime of a response that states none, before `default_ttl`. One duration
+    /// applies to the statuses 404, 405, 410, 414 and 501.
     NegativeTtl(ByStatus) = "negative_ttl", OriginResponse, Stored;
-    /// Smallest lifetime.
+    /// Smallest freshness lifetime, except of a response without one and of one that `ttl` sets.
     MinTtl(Duration) = "min_ttl", OriginResponse, Stored;
-    /// Largest lifetime.
+    /// Largest freshness lifetime.
     MaxTtl(Duration) = "max_ttl", OriginResponse, Narrows;
-    /// Time after expiry in which a stale response is served while it is validated.
+    /// Time after expiry in which a stale response is served while it is validated, unless the
+    /// response forbids stale use.
     StaleWhileRevalidate(Duration) = "stale_while_revalidate", OriginResponse, Stored;
-    /// Time after expiry in which a stale response is served in place of an error.
+    /// Time after expiry in which a stale response is served in place of an error, unless the
+    /// response forbids stale use.
     StaleIfError(Duration) = "stale_if_error", OriginResponse, Stored;
-    /// Time after expiry in which a stale response is served while the origin is unreachable.
+    /// Time after expiry in which a stale response is served while the origin is unreachable,
+    /// unless the response forbids stale use.
     StaleOnDisconnectMax(Duration) = "stale_on_disconnect_max", OriginResponse, Stored;
-    /// Statuses that count as failures of the origin.
+    /// Statuses that count as failures of the origin, in place of 500, 502, 503 and 504.
     FailureStatus(Vec<StatusTest>) = "failure_status", OriginResponse, Stored;
-    /// Permission to store.
+    /// Keeps responses out of storage; only `false` is valid.
     Store(bool) = "store", OriginResponse, Narrows;
-    /// Treatment of `Set-Cookie`.
+    /// Treatment of `Set-Cookie` in responses of the origin.
     StripSetCookie(StripSetCookie) = "strip_set_cookie", OriginResponse, Stored;
-    /// Prohibitions that are ignored.
+    /// Prohibitions against storing that are ignored.
     UnsafeIgnore(Vec<UnsafeWord>) = "unsafe_ignore", OriginResponse, Stored;
-    /// Edits of the response before it is stored.
+    /// Edits of the response of the origin before it is stored.
     OriginResponse(Edits) = "origin_response", OriginResponse, Stored;
     /// Edits of a response from storage.
     CacheResponse(Edits) = "cache_response", CacheResponse, Response;
-    /// Lifetime in the browser.
+    /// Lifetime of the response in browsers.
     BrowserTtl(BrowserTtl) = "browser_ttl", ClientResponse, Response;
     /// Edits of every response.
     ClientResponse(Edits) = "client_response", ClientResponse, Response;

@@ -12,11 +12,12 @@ use crate::setting::{Class, Kind, Phase, Setting};
 pub struct Fault {
     /// Setting with the error; absent if it is in the rule as a whole.
     pub kind: Option<Kind>,
-    /// Error and remedy.
+    /// Error and remedy, without the name of the rule.
     pub message: String,
 }
 
-/// Returns all errors of a rule.
+/// Returns all errors of a rule that its syntax does not show, such as a field that cannot be
+/// edited.
 #[must_use]
 pub fn faults(rule: &Rule) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -103,7 +104,7 @@ fn reason(name: &str) -> &'static str {
         "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
             "the cache writes it from the connection"
         }
-        _ => "it belongs to one connection",
+        _ => "it belongs to one connection, or describes the client",
     }
 }
 
@@ -146,7 +147,7 @@ fn of_placeholder(kind: Kind, placeholder: &Placeholder) -> Option<String> {
     None
 }
 
-/// Returns the names of all conditions.
+/// Returns the names of all conditions in the configuration.
 #[must_use]
 pub fn condition_names() -> &'static [&'static str] {
     &[

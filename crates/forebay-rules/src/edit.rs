@@ -14,24 +14,24 @@ pub const VALUE_MAX: usize = 8 << 10;
 pub struct Edits {
     /// Fields that are kept; all others are removed, except those that HTTP needs. Absent keeps all.
     pub keep: Option<Vec<NamePattern>>,
-    /// Fields that are removed.
+    /// Fields that are removed; a pattern with `*` does not remove those that no edit may change.
     pub remove: Vec<NamePattern>,
-    /// Values of fields that are absent.
+    /// Values for fields that are absent after the removal.
     pub default: Vec<(HeaderName, Value)>,
-    /// Values that replace those of a field.
+    /// Values that replace all lines of a field.
     pub set: Vec<(HeaderName, Value)>,
-    /// Values that are added to a field.
+    /// Values that are added to a field as further lines.
     pub add: Vec<(HeaderName, Value)>,
 }
 
-/// Value of a field.
+/// Value of an edited field.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// Fixed value.
     Fixed(HeaderValue),
-    /// Value that was read from a file, and is an own credential.
+    /// Secret of the operator that was read from a file; it is not printed.
     Secret(HeaderValue),
-    /// Text with placeholders.
+    /// Text with placeholders in braces, such as `{host}`.
     Template(Template),
 }
 
@@ -379,8 +379,8 @@ fn is_needed(name: &str) -> bool {
         )
 }
 
-/// Returns true for a field that no edit may change: framing, hop-by-hop fields, routing,
-/// forwarding claims, and fields that the cache itself computes.
+/// Returns true for a field, named in lower case, that no edit may change: framing, hop-by-hop
+/// fields, routing, forwarding claims, and fields that the cache itself computes.
 #[must_use]
 pub fn is_fixed(name: &str) -> bool {
     matches!(

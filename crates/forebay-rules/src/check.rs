@@ -31,7 +31,7 @@ pub enum Topic {
     Splits,
     /// The rule has `ttl` or `strip_set_cookie` for all paths and types, and no rule bypasses.
     Wide,
-    /// The rule has `ttl`, and neither `keep_cookies` nor `drop_cookies`.
+    /// The rule has `ttl` above zero, and neither `keep_cookies` nor `drop_cookies`.
     Cookies,
     /// The rule sends a secret to the origin, so that every client gets responses that only the
     /// secret permits.

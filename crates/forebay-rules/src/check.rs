@@ -23,9 +23,10 @@ pub enum Topic {
     Shadowed,
     /// The conditions of the rule exclude each other, so that it cannot match.
     Never,
-    /// An earlier rule always ends the request.
+    /// The rule has no effect, because an earlier rule ends all its requests.
     AfterEnd,
-    /// Two rules set one value, and neither contains the other.
+    /// Two rules give one setting different values for some of the same requests, and neither
+    /// matches all requests of the other.
     Overlap,
     /// The match result of the rule is a part of the key, so that URLs are stored twice.
     Splits,
@@ -72,7 +73,7 @@ impl fmt::Display for Topic {
 pub struct Warning {
     /// Number of the rule in file order, from 0.
     pub rule: usize,
-    /// Subject.
+    /// Subject of the warning.
     pub topic: Topic,
     /// Problem and remedy, as the rest of a sentence that begins with the rule.
     pub message: String,

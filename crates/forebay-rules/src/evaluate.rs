@@ -195,8 +195,9 @@ impl RuleSet {
     /// Calls `part` with each key part of a request: a digest of a rule, and its match result.
     ///
     /// Equal keys have equal results of all rules that shape stored responses. `is_rewritten` is true
-    /// if a rule changed path or host, so that the key does not have the values that rules read; then
-    /// every such rule that matches is a part.
+    /// if a rule changed path or host, so that the key does not have the values that rules read.
+    /// Then all these rules are parts, otherwise those with conditions outside of the key. A rule
+    /// whose conditions on path, method, host or scheme do not hold is left out.
     pub fn key_parts(&self, matched: &Matched, is_rewritten: bool, mut part: impl FnMut(&[u8])) {
         let parts = if is_rewritten { self.stored } else { self.splits };
         if parts.is_empty() {

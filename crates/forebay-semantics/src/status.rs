@@ -36,7 +36,7 @@ pub enum Handling {
 /// Parameters of a request that was not answered from the store (RFC 9211 sections 2.2 to 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Reason why the stored response was not used (RFC 9211 section 2.2).
+    /// Reason why the request was not answered from the store (RFC 9211 section 2.2).
     pub why: Why,
     /// Status code of the origin's response (RFC 9211 section 2.3); `None` omits it.
     pub status: Option<u16>,
@@ -78,7 +78,7 @@ impl CacheStatus {
         HeaderValue::from_bytes(&self.to_bytes()).unwrap_or(HeaderValue::from_static(PSEUDONYM))
     }
 
-    /// Returns the bytes of the field value.
+    /// Returns the bytes of this cache's member of `Cache-Status`.
     #[must_use]
     pub fn to_bytes(&self) -> SmallVec<[u8; VALUE_USUAL]> {
         let mut text: SmallVec<[u8; VALUE_USUAL]> = SmallVec::new();

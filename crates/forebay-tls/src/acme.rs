@@ -136,7 +136,7 @@ impl Acme {
 
     /// Starts to order and renew certificates, in a thread of its own that ends when this value is
     /// dropped or the process ends. The next process repeats an order that is interrupted. `store`
-    /// loads the new certificates. Called once.
+    /// loads the new certificates. Must be called only once.
     ///
     /// # Errors
     /// If the thread or its runtime cannot be started.

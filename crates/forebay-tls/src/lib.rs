@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-/// Returns the provider of cryptography: the only place that selects one.
+/// Returns the cryptography provider of rustls, ring, which all configurations of this crate use.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())

@@ -176,7 +176,8 @@ impl Index {
 }
 
 impl CertificateStore {
-    /// Loads all certificates. The first one is for unknown names, if these are not refused.
+    /// Loads all certificates. The first one is for unknown names, if these are not refused. An
+    /// automatic certificate whose file is absent or not valid is left out.
     ///
     /// # Errors
     /// The first certificate of the operator that cannot be loaded.

@@ -41,8 +41,8 @@ pub fn http_date(value: &[u8]) -> Option<WallTime> {
     read(value, PRESENT_YEAR)
 }
 
-/// Parses a date like [`http_date`], and interprets a two-digit year as at most 50 years after
-/// `present` (RFC 9110 section 5.6.7).
+/// Parses a date like [`http_date`], and interprets a two-digit year as the latest one that is at
+/// most 50 years after `present` (RFC 9110 section 5.6.7).
 #[must_use]
 pub fn http_date_near(value: &[u8], present: WallTime) -> Option<WallTime> {
     let present_year = FIRST_YEAR.saturating_add(present.as_secs() / YEAR_SECONDS);

@@ -26,7 +26,7 @@ pub enum AddressField {
     XForwardedFor,
     /// `Forwarded` (RFC 7239).
     Forwarded,
-    /// Field with exactly one address.
+    /// Another field, such as `X-Real-IP`, with exactly one address.
     Single(HeaderName),
 }
 
@@ -73,7 +73,8 @@ pub struct NamedClient {
     /// Addresses of the proxies that the request passed, the one nearest to the client first. The
     /// last one is the peer of the connection, unless that is the client or has no IP address.
     pub proxies: Vec<IpAddr>,
-    /// Scheme that the client used, if a trusted proxy stated it.
+    /// Scheme that the client used, as stated in `X-Forwarded-Proto`, or in `Forwarded` if that
+    /// names the client; `None` if no valid one is stated.
     pub scheme: Option<Scheme>,
 }
 

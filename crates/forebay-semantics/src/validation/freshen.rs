@@ -12,7 +12,7 @@ use crate::message::ResponseRef;
 pub enum Validated {
     /// Status 304: the stored response can be used, with the fields of the 304.
     Unchanged,
-    /// Any other status, 4xx included: the response replaces the stored one.
+    /// Any status but 304 and 5xx, so also 4xx: the response replaces the stored one.
     Replaced,
     /// A server error: it may be passed on, or the stored response may be served as if the origin
     /// were unreachable.

@@ -237,8 +237,8 @@ pub fn cookies_of(fresh: &HeaderMap) -> HeaderMap {
 }
 
 /// Returns true if the request has conditions that a cache must not evaluate: If-Match and
-/// If-Unmodified-Since (RFC 9111 section 4.3.2). Such a request is forwarded unchanged, and its
-/// response is for that client alone.
+/// If-Unmodified-Since (RFC 9111 section 4.3.2). Such a request is forwarded with its conditions
+/// and without a lookup, and its response is for that client alone.
 #[must_use]
 pub fn must_forward(request: &HeaderMap) -> bool {
     request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE)

@@ -159,7 +159,7 @@ const SOAKS: &[(&str, Step)] = &[
         "parsers",
         Step::new(
             "100,000 forwarded requests, read by the parser of Node",
-            "test -p forebay-cli --release --test it --locked second_parser:: -- --ignored",
+            "test -p forebay-cli --release --test it --locked second_parser::",
         )
         .with(&[("FOREBAY_FORWARDED", "100000")]),
     ),

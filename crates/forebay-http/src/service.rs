@@ -9,6 +9,7 @@
 //! This folder uses all of `response`, `load`, `site`, `origin` and `tunnel`; it never sees
 //! connections of clients.
 
+mod access;
 pub(crate) mod by_body;
 mod challenge;
 mod ended;
@@ -20,7 +21,6 @@ pub(crate) mod secure;
 use crate::authority::normalise_authority;
 use crate::client::{credentials, logged_path};
 use std::borrow::Cow;
-use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::{CacheStatus, PeerAddress, Scheme, validate};
 use forebay_tls::acme::ChallengeAnswers;
 use futures_util::future::join;
-use http::header::{CACHE_STATUS, HOST};
+use http::header::HOST;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -53,6 +53,8 @@ use crate::response::body::ResponseBody;
 use crate::response::deliver::{RequestHead, deliver, deliver_loaded};
 use crate::response::error_page::{Page, RequestId, respond};
 use crate::rules::{self, RequestRules, RoutedRequest, Served, Values, finish};
+pub use crate::service::access::ACCESS;
+use crate::service::access::{AccessEvent, PendingEvent};
 use crate::service::forward::request_body;
 use crate::service::origin_request::OriginRequest;
 use crate::settings::SiteSettings;
@@ -74,10 +76,6 @@ pub struct Service {
     phase: CurrentPhase,
     challenges: ArcSwapOption<ChallengeAnswers>,
 }
-
-/// Log target of the access log: one event for each response while `log_access` is on, which is off
-/// by default.
-pub const ACCESS: &str = "forebay::access";
 
 /// Request with its site, authority and target.
 pub(crate) struct Routed<'r> {
@@ -297,12 +295,9 @@ impl Service {
         if !self.access_log.load(Ordering::Relaxed) {
             return self.answer(request, connection, exchange).await;
         }
-        let peer = self.peer(connection, request.headers());
-        let (method, target) = (request.method().clone(), request.uri().clone());
-        let begun = self.engine.clock().exact();
+        let logged = PendingEvent::begin(self, &request, connection);
         let response = self.answer(request, connection, exchange).await;
-        let took = self.engine.clock().exact().saturating_sub(begun);
-        AccessEvent::of(&response, took).write(method, target, &peer);
+        logged.answered(&response);
         response
     }
 
@@ -602,7 +597,7 @@ impl Service {
         if self.logs_access() {
             let cache = hit.cache_status.to_bytes();
             let event = AccessEvent {
-                status,
+                status: status.as_u16(),
                 bytes: Some(hit.body),
                 took: took.unwrap_or_default(),
                 cache: str::from_utf8(&cache).unwrap_or("-"),
@@ -816,35 +811,6 @@ fn route<'r>(
     let target = rules.target(site, target).map_err(|InvalidTarget| INVALID_TARGET)?;
     let authority = rules.host(site).map_or(authority, Cow::Owned);
     Ok(Routed { site, peer, method, hits, authority, target, rules })
-}
-
-/// Response of an access log event.
-struct AccessEvent<'a> {
-    status: StatusCode,
-    /// Length of the body, if it is known.
-    bytes: Option<u64>,
-    took: Duration,
-    /// `Cache-Status` member of this cache.
-    cache: &'a str,
-}
-
-impl<'a> AccessEvent<'a> {
-    fn of(response: &'a Response<ResponseBody>, took: Duration) -> Self {
-        let cache = response.headers().get_all(CACHE_STATUS).iter().next_back();
-        let cache = cache.and_then(|value| value.to_str().ok()).unwrap_or("-");
-        let bytes = response.body().size_hint().exact();
-        Self { status: response.status(), bytes, took, cache }
-    }
-
-    /// Writes the event. A parsed target has no control bytes; credentials are not logged.
-    fn write(&self, method: impl Display, target: impl Display, peer: &Peer) {
-        let (status, bytes, cache) = (self.status.as_u16(), self.bytes, self.cache);
-        let micros = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
-        let Peer { client, socket, .. } = peer;
-        tracing::info!(
-            target: ACCESS, %client, peer = %socket, %method, %target, status, bytes, micros, cache
-        );
-    }
 }
 
 /// Selecting fields of the client's request, borrowed.

@@ -18,13 +18,13 @@ use crate::world::{ConfigFile, ask, get, metric, serve, written};
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
 /// Preface and empty SETTINGS of a client.
-const START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(crate) const START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Maximum number of frames after which a flood must have been ended.
 pub(crate) const FLOOD: usize = 2_000;
 
 pub(crate) const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
+pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 

@@ -4,6 +4,10 @@ use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::http2;
 use crate::world::{
     BINARY, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, nowhere, serve,
 };
@@ -101,6 +105,43 @@ async fn refused_messages_are_in_the_access_log() -> anyhow::Result<()> {
     let told = ["peer", "method", "target", "status"].map(|name| line[name].clone());
     let expected = serde_json::json!(["127.0.0.1", "-", "-", 400]);
     assert_eq!(serde_json::Value::from(told.to_vec()), expected);
+    Ok(())
+}
+
+/// A request that reached the origin has a line, also if its client does not wait for the response.
+#[tokio::test]
+async fn requests_without_a_response_are_in_the_access_log() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::hang()).await?;
+    let cache = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?.serve().await?;
+
+    let mut ended = Client::connect(cache.address()).await?;
+    ended.send(&Request::get("/ended")).await?;
+    origin.wait_requests(1).await?;
+    ended.finish().await?;
+    wait_aborted(&cache, "GET", "/ended").await?;
+
+    let mut reset = Client::connect(cache.address()).await?;
+    reset.send(&Request::new("DELETE", "/reset")).await?;
+    origin.wait_requests(2).await?;
+    reset.reset()?;
+    wait_aborted(&cache, "DELETE", "/reset").await?;
+
+    // HTTP/2: a reset of the stream.
+    let mut stream = TcpStream::connect(cache.address()).await?;
+    let head = http2::frame(http2::HEADERS, 0x5, 1, &http2::head("/stream", &[]));
+    stream.write_all(&[http2::START, &head].concat()).await?;
+    origin.wait_requests(3).await?;
+    let reset = http2::frame(http2::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    stream.write_all(&reset).await?;
+    wait_aborted(&cache, "GET", "http://a.example/stream").await
+}
+
+async fn wait_aborted(cache: &Launched, method: &str, target: &str) -> anyhow::Result<()> {
+    let line = cache.wait_stdout(&format!("\"target\":\"{target}\"")).await?;
+    let line: serde_json::Value = serde_json::from_str(&line)?;
+    let told = ["method", "status", "bytes", "cache"].map(|name| line[name].clone());
+    let expected = serde_json::json!([method, 499, 0, "forebay; detail=aborted"]);
+    assert_eq!(serde_json::Value::from(told.to_vec()), expected, "{line}");
     Ok(())
 }
 

@@ -39,18 +39,22 @@ impl Log {
         (self.formats)(level, access);
     }
 
-    /// Writes the access log to a destination that has been opened for `file` from now on.
+    /// Writes the access log to a destination that has been opened for `file` from now on. Lines that
+    /// wait go to the previous destination.
     pub(crate) fn redirect(&self, file: Option<PathBuf>, opened: Destination) {
-        *self.file.lock() = file;
+        let mut current = self.file.lock();
+        *current = file;
         self.access.redirect(opened);
     }
 
-    /// Opens the file of the access log again, after it was renamed.
+    /// Opens the file of the access log again, after it was renamed. Lines that wait go to the renamed
+    /// file.
     ///
     /// # Errors
     /// If it cannot be opened. The old file stays in use then.
     fn reopen(&self) -> anyhow::Result<()> {
-        let file = self.file.lock().clone();
+        // Held to the end: otherwise a reload could name another file in between.
+        let file = self.file.lock();
         if file.is_some() {
             self.access.redirect(Destination::open(file.as_deref())?);
         }

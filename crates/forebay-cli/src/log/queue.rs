@@ -1,11 +1,12 @@
 //! Queue of log lines and the thread that writes them, so that a slow disk or pipe delays no request.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Maximum number of lines that wait. Above it, lines are dropped and counted.
 const LINES_MAX: usize = 8_192;
+
+/// Maximum number of destinations that wait. Above it, the newest one is replaced.
+const DESTINATIONS_MAX: usize = 16;
+
+/// Number of flushes that may wait; the process flushes once, at its exit.
+const FLUSHES_MAX: usize = 1;
 
 /// Number of bytes that are written at once.
 const BATCH: usize = 64 << 10;
@@ -40,8 +47,10 @@ pub(crate) struct LogQueue {
 
 struct Shared {
     dropped: AtomicU64,
-    /// Destination that the thread takes over before it writes the next lines.
-    next: Mutex<Option<Destination>>,
+    /// Number of lines that wait.
+    waiting: AtomicUsize,
+    /// Destinations that wait; the queue has an [`Item::Redirect`] for each.
+    destinations: Mutex<VecDeque<Destination>>,
 }
 
 /// Destination of a log.
@@ -54,8 +63,8 @@ pub(crate) enum Destination {
 
 enum Item {
     Line(Vec<u8>),
-    /// Makes the thread look at the other destination.
-    Wake,
+    /// Makes the thread use the first destination that waits.
+    Redirect,
     Flush(SyncSender<()>),
 }
 
@@ -89,8 +98,12 @@ impl LogQueue {
     /// # Errors
     /// If the thread cannot be started.
     pub(crate) fn start(destination: Destination) -> io::Result<Self> {
-        let (items, queue) = sync_channel(LINES_MAX);
-        let shared = Arc::new(Shared { dropped: AtomicU64::new(0), next: Mutex::new(None) });
+        let (items, queue) = sync_channel(LINES_MAX + DESTINATIONS_MAX + FLUSHES_MAX);
+        let shared = Arc::new(Shared {
+            dropped: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            destinations: Mutex::default(),
+        });
         let writer = Writer {
             shared: shared.clone(),
             destination,
@@ -109,11 +122,17 @@ impl LogQueue {
         self.shared.dropped.load(Ordering::Relaxed)
     }
 
-    /// Replaces the destination. Lines that wait may go to either.
+    /// Replaces the destination for lines that are added from now on. Lines that wait go to the
+    /// previous destination.
     pub(crate) fn redirect(&self, destination: Destination) {
-        *self.shared.next.lock() = Some(destination);
-        // In a full queue, the thread looks at the destination before its next line anyway.
-        let _ = self.items.try_send(Item::Wake);
+        let mut waiting = self.shared.destinations.lock();
+        if waiting.len() == DESTINATIONS_MAX {
+            waiting.pop_back();
+        } else if self.items.try_send(Item::Redirect).is_err() {
+            // The thread has ended; the capacity of the queue includes all destinations.
+            return;
+        }
+        waiting.push_back(destination);
     }
 
     /// Waits until all lines so far are written, for a second at most.
@@ -133,7 +152,9 @@ impl LogQueue {
 impl Write for &LogQueue {
     /// Adds a line. The formatter writes each line at once.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.items.try_send(Item::Line(line.to_vec())).is_err() {
+        let has_room = self.shared.waiting.fetch_add(1, Ordering::Relaxed) < LINES_MAX;
+        if !has_room || self.items.try_send(Item::Line(line.to_vec())).is_err() {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -176,17 +197,18 @@ impl Writer {
     }
 
     fn handle(&mut self, item: Item) {
-        let next = self.shared.next.lock().take();
-        if let Some(destination) = next {
-            self.write();
-            self.destination = destination;
-        }
         match item {
             Item::Line(line) => {
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.batch.extend_from_slice(&line);
                 self.lines += 1;
             }
-            Item::Wake => {}
+            Item::Redirect => {
+                self.write();
+                if let Some(next) = self.shared.destinations.lock().pop_front() {
+                    self.destination = next;
+                }
+            }
             Item::Flush(done) => {
                 self.write();
                 let _ = done.try_send(());
@@ -235,15 +257,14 @@ mod tests {
             writeln!(&mut &queue, "{number}").unwrap();
         }
         queue.flush();
-        let text = [&old, &current].map(|path| std::fs::read_to_string(path).unwrap()).concat();
-        let expected: String = (0..LINES).map(|number| format!("{number}\n")).collect();
+        let text = [&old, &current].map(|path| std::fs::read_to_string(path).unwrap());
+        let half = |lines: std::ops::Range<usize>| lines.map(|n| format!("{n}\n")).collect();
+        let expected: [String; 2] = [half(0..LINES / 2), half(LINES / 2..LINES)];
         assert_eq!((queue.dropped(), text), (0, expected));
-        assert!(std::fs::metadata(&current).unwrap().len() > 0);
     }
 
-    #[test]
-    fn lines_above_the_bound_are_dropped_and_counted() {
-        // The other end does not read: the thread waits, and the queue fills up.
+    /// Queue whose lines nothing reads, with the other end; the thread waits, and the queue is full.
+    fn full_queue() -> (LogQueue, UnixStream) {
         let (writing, reading) = UnixStream::pair().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writing));
         let queue = LogQueue::start(Destination::File(file)).unwrap();
@@ -254,8 +275,37 @@ mod tests {
                 break;
             }
         }
+        (queue, reading)
+    }
+
+    #[test]
+    fn lines_above_the_bound_are_dropped_and_counted() {
+        let (queue, reading) = full_queue();
         assert!(queue.dropped() > 0);
         drop(reading);
+    }
+
+    #[test]
+    fn lines_that_wait_go_to_the_previous_destination() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |number: usize| folder.path().join(number.to_string());
+        let (queue, reading) = full_queue();
+        // More than may wait: the newest one is replaced.
+        for number in 0..DESTINATIONS_MAX + 2 {
+            queue.redirect(Destination::open(Some(&file(number))).unwrap());
+        }
+        assert_eq!(queue.shared.destinations.lock().len(), DESTINATIONS_MAX);
+        // The thread continues, and cannot write the lines that wait.
+        let dropped = queue.dropped();
+        drop(reading);
+        queue.flush();
+        assert!(queue.dropped() > dropped);
+        (&mut &queue).write_all(b"line\n").unwrap();
+        queue.flush();
+        for number in 0..DESTINATIONS_MAX + 2 {
+            let expected = if number == DESTINATIONS_MAX + 1 { "line\n" } else { "" };
+            assert_eq!(std::fs::read_to_string(file(number)).unwrap(), expected, "{number}");
+        }
     }
 
     #[test]

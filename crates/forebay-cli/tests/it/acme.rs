@@ -19,13 +19,16 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::tls::Authority;
-use crate::world::{ConfigFile, end, fresh_origin, get_admin, metric, nowhere};
+use crate::world::{ConfigFile, end, forebay, fresh_origin, get_admin, metric, nowhere};
 
 /// Variable with the folder of pebble.
 const TOOLS: &str = "FOREBAY_TOOLS";
 
 /// Maximum wait for a certificate. A first failure is repeated after 66 s at most.
 const ISSUED_MAX: Duration = Duration::from_secs(100);
+
+/// Maximum time from the end of an order until the certificate is in use.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -113,6 +116,23 @@ impl World {
         )
     }
 
+    /// Sends a GET until the new certificate is in use.
+    async fn get_soon(&self) -> anyhow::Result<String> {
+        let begun = Instant::now();
+        loop {
+            match self.get(self.ports.https).await {
+                Err(_) if begun.elapsed() < IN_USE_MAX => sleep(POLL).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// File of the certificate.
+    fn certificate(&self) -> std::path::PathBuf {
+        let folder = format!("localhost-{}-dir", self.ports.directory.port());
+        self.path("state").join(folder).join("certificates/shop.example.pem")
+    }
+
     async fn cache(&self, more: &str) -> anyhow::Result<Launched> {
         ConfigFile::of(&self.config(self.ports, more))?.serve().await
     }
@@ -122,6 +142,11 @@ impl World {
         let roots = format!("https://localhost:{}/roots/0", self.ports.management.port());
         curl(&self.path("ca.pem"), &["-o", &self.path("root.pem").to_string_lossy(), &roots])
             .await?;
+        self.get_with_root(https).await
+    }
+
+    /// Sends a GET that trusts the root certificate that was written last.
+    async fn get_with_root(&self, https: SocketAddr) -> anyhow::Result<String> {
         let port = https.port();
         let (resolve, url) =
             (format!("shop.example:{port}:127.0.0.1"), format!("https://shop.example:{port}/"));
@@ -200,15 +225,7 @@ async fn each_challenge_gives_a_certificate_also_with_bad_nonces() -> anyhow::Re
         let _pebble = world.pebble(86_400, &[("PEBBLE_WFE_NONCEREJECT", rejected)]).await?;
         let cache = world.cache(&format!("challenges = [{challenge:?}]")).await?;
         wait_for_orders(&cache, "issued", 1).await?;
-        let begun = Instant::now();
-        let answer = loop {
-            match world.get(world.ports.https).await {
-                Ok(answer) => break answer,
-                Err(error) if begun.elapsed() > POLL * 20 => return Err(error),
-                Err(_) => sleep(POLL).await,
-            }
-        };
-        assert_eq!(answer, "2 200", "{challenge}");
+        assert_eq!(world.get_soon().await?, "2 200", "{challenge}");
         assert_eq!(orders(&cache, "failed").await?, 0, "{challenge} {rejected}");
         assert_eq!(health(&cache).await?["state"], "ready");
         end(cache, Signal::Term).await?;
@@ -285,10 +302,7 @@ async fn a_process_that_is_killed_at_any_time_leaves_nothing_in_the_way() -> any
         cache.signal(Signal::Kill).await?;
         cache.wait_exit(POLL * 100).await?;
         // The certificate of an earlier round would hide the steps before it.
-        let folder = format!("localhost-{}-dir", world.ports.directory.port());
-        let _ = std::fs::remove_file(
-            world.path("state").join(folder).join("certificates/shop.example.pem"),
-        );
+        let _ = std::fs::remove_file(world.certificate());
     }
     let cache = world.cache("").await?;
     wait_for_orders(&cache, "issued", 1).await?;
@@ -318,4 +332,103 @@ async fn instances_that_share_the_storage_order_once() -> anyhow::Result<()> {
         }
         sleep(POLL).await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs pebble: cargo xtask soak certificates"]
+async fn a_stored_certificate_is_used_after_a_restart() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let pebble = world.pebble(86_400, &[]).await?;
+    let cache = world.cache("").await?;
+    wait_for_orders(&cache, "issued", 1).await?;
+    assert_eq!(world.get_soon().await?, "2 200");
+    end(cache, Signal::Term).await?;
+    drop(pebble);
+    // The authority is down now, and the first handshake succeeds.
+    let cache = world.cache("").await?;
+    assert_eq!(world.get_with_root(world.ports.https).await?, "2 200");
+    assert_eq!(health(&cache).await?["state"], "ready");
+    assert_eq!((orders(&cache, "issued").await?, orders(&cache, "failed").await?), (0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs pebble: cargo xtask soak certificates"]
+async fn an_account_that_the_authority_has_forgotten_is_replaced() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let pebble = world.pebble(86_400, &[]).await?;
+    let cache = world.cache("").await?;
+    wait_for_orders(&cache, "issued", 1).await?;
+    end(cache, Signal::Term).await?;
+    // Pebble keeps accounts in memory.
+    drop(pebble);
+    let _pebble = world.pebble(86_400, &[]).await?;
+    std::fs::remove_file(world.certificate())?;
+    let cache = world.cache("").await?;
+    wait_for_orders(&cache, "issued", 1).await?;
+    assert_eq!(world.get_soon().await?, "2 200");
+    assert_eq!(orders(&cache, "failed").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs pebble: cargo xtask soak certificates"]
+async fn an_order_fails_with_the_reason_of_each_challenge() -> anyhow::Result<()> {
+    let mut world = World::new().await?;
+    let ports = world.ports;
+    world.ports = Ports { https: nowhere()?, http: nowhere()?, ..ports };
+    let _pebble = world.pebble(86_400, &[]).await?;
+    world.ports = ports;
+    let cache = world.cache("").await?;
+    wait_for_orders(&cache, "failed", 1).await?;
+    for challenge in ["tls-alpn-01", "http-01"] {
+        let text = format!("certificate: challenge {challenge} failed: ");
+        let line = cache.wait_stderr(&text).await?;
+        assert!(line.contains("name=shop.example") && line.contains("127.0.0.1:"), "{line}");
+    }
+    let line = cache.wait_stderr("certificate not obtained, the next attempt follows in ").await?;
+    assert!(line.contains("name=\"shop.example\"") && line.contains("failures=1"), "{line}");
+    assert_eq!(health(&cache).await?["certificates_overdue"][0], "shop.example");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs pebble: cargo xtask soak certificates"]
+async fn a_directory_that_is_not_trusted_gets_no_request() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let _pebble = world.pebble(86_400, &[]).await?;
+    std::fs::write(world.path("ca.pem"), &Authority::new("another")?.pem)?;
+    let cache = world.cache("").await?;
+    wait_for_orders(&cache, "failed", 1).await?;
+    let line = cache.wait_stderr("certificate not obtained").await?;
+    assert!(line.contains("UnknownIssuer"), "{line}");
+    Ok(())
+}
+
+/// The flags alone, with addresses and an authority that a test can have.
+#[tokio::test]
+#[ignore = "needs pebble: cargo xtask soak certificates"]
+async fn domain_and_agreement_are_a_complete_https_cache() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let _pebble = world.pebble(86_400, &[]).await?;
+    let Ports { https, http, directory, .. } = world.ports;
+    let (port, ca, origin) = (directory.port(), world.path("ca.pem"), world.origin.url());
+    let file = ConfigFile::of(&format!(
+        "admin = \"127.0.0.1:0\"\n\
+         [[listener]]\naddress = \"{https}\"\ntls = true\n\
+         [[listener]]\naddress = \"{http}\"\nrole = \"redirect\"\n\
+         [tls]\nwatch = \"100ms\"\n\
+         [tls.acme]\nca = {ca:?}\ndirectory = \"https://localhost:{port}/dir\"\n"
+    ))?;
+    let flags = ["--origin", &origin, "--domain", "shop.example", "--agree-to-terms"];
+    let cache = forebay(["serve", "--config"]).args([&file.path]).args(flags);
+    let cache = cache.env("STATE_DIRECTORY", world.path("state")).start().await?;
+    wait_for_orders(&cache, "issued", 1).await?;
+    assert_eq!(world.get_soon().await?, "2 200");
+    assert!(world.path("state").join("acme").is_dir());
+    let url = format!("http://{http}/a?b");
+    let show = ["-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"];
+    let redirected = curl(&ca, &[&show[..], &["-H", "Host: shop.example", &url]].concat()).await?;
+    assert_eq!(redirected, format!("308 https://shop.example:{}/a?b", https.port()));
+    Ok(())
 }

@@ -70,6 +70,9 @@
 //! | `wait-metric FOREBAY NAME{…} OP N` | waits until the counter satisfies the comparison |
 //! | `advance TIME` | steps the clock of front ends that have one |
 //!
+//! `${scheme}` is `http` or `https`, the scheme of the clients' connections; `${other-scheme}` is the
+//! other one, and `${port}` the default port of the scheme.
+//!
 //! A signal after a `send` means that the request was sent, not that it arrived. To know that, let
 //! the origin signal, or wait for a counter of the origin or the forebay.
 //!
@@ -92,7 +95,7 @@ mod origin;
 mod parse;
 mod run;
 
-pub use front::{Front, Running, Setting};
+pub use front::{Front, Running, Scheme, Setting};
 pub(crate) use metrics::Selector;
 
 use std::path::Path;
@@ -121,6 +124,7 @@ impl Fault {
 pub async fn run_file<F: Front>(path: impl AsRef<Path>, front: &F) -> anyhow::Result<()> {
     let path = path.as_ref().display();
     let text = std::fs::read_to_string(path.to_string()).with_context(|| path.to_string())?;
+    let text = front.scheme().expand(&text);
     // The clients are tasks that share the text, so it lives as long as the process.
     let outcome = match parse::parse(text.leak()) {
         Ok(script) => run::run(script, front).await,

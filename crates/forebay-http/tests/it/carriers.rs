@@ -13,8 +13,9 @@ use forebay_http::edge::address_limits::AddressLimits;
 use forebay_tls::certificate::CertificateFiles;
 use forebay_tls::server::{ClientCertificates, MinVersion, TlsServer, TlsSettings};
 use forebay_tls::store::{CertificateSources, CertificateStore};
-use http::header::{CONNECTION, HOST, TE};
-use http::{HeaderName, Request, Uri, Version};
+use http::header::{CONNECTION, COOKIE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -152,16 +153,41 @@ async fn carry_http2(client: TcpStream, server: SocketAddr) -> anyhow::Result<()
     Ok(served?)
 }
 
-/// Request as HTTP/2: the host in the target, and no fields of the connection (RFC 9113 section 8.2.2).
+/// Request as HTTP/2 (RFC 9113 sections 8.2.2 and 8.3.1): the host in the target, and no fields of
+/// the connection.
 fn translated(mut request: Request<Incoming>) -> anyhow::Result<Request<Incoming>> {
+    let mut target = std::mem::take(request.uri_mut()).into_parts();
     let host = request.headers_mut().remove(HOST);
-    if let Some(host) = host {
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = format!("http://{}{path}", host.to_str()?).parse::<Uri>()?;
+    if let (None, Some(host)) = (&target.authority, host) {
+        target.authority = Some(Authority::try_from(host.as_bytes())?);
     }
-    for name in [CONNECTION, TE, HeaderName::from_static("keep-alive")] {
-        request.headers_mut().remove(name);
+    // The target of CONNECT has neither scheme nor path.
+    if target.path_and_query.is_some() {
+        target.scheme.get_or_insert(Scheme::HTTP);
     }
+    *request.uri_mut() = Uri::from_parts(target)?;
+    remove_connection_fields(request.headers_mut());
     *request.version_mut() = Version::HTTP_2;
     Ok(request)
+}
+
+/// Removes the fields of a connection, as each recipient of an HTTP/1 message must (RFC 9110 section
+/// 7.6.1). `TE: trailers` exists in HTTP/2, too.
+fn remove_connection_fields(headers: &mut HeaderMap) {
+    let accepts_trailers = headers.get(TE).is_some_and(|te| te == "trailers");
+    let lines: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
+    let named = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let named = named.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
+    // A cookie belongs to the whole way (RFC 9110 section 7.6.1: such fields must not be named).
+    for name in named.filter(|name| name != COOKIE) {
+        headers.remove(name);
+    }
+    let proxy = ["keep-alive", "proxy-connection", "http2-settings"];
+    let known = [CONNECTION, TE, UPGRADE, TRANSFER_ENCODING].into_iter();
+    for name in known.chain(proxy.map(HeaderName::from_static)) {
+        headers.remove(name);
+    }
+    if accepts_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
 }

@@ -13,7 +13,7 @@ use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;
 use forebay_testkit::clock::SteppedClock;
-use forebay_testkit::scenario::{Front, Running, Setting};
+use forebay_testkit::scenario::{Front, Running, Scheme, Setting};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -288,5 +288,9 @@ impl Front for TestServers {
         let (address, clock, counted) = (server.address, server.clock.clone(), server.clone());
         let running = Running::new(address, server).with_clock(clock);
         Ok(running.with_metrics(move || counted.metrics()))
+    }
+
+    fn scheme(&self) -> Scheme {
+        if self.carrier == Carrier::Tls { Scheme::Https } else { Scheme::Http }
     }
 }

@@ -19,6 +19,32 @@ pub trait Front: Sync {
         origin: SocketAddr,
         settings: &[Setting],
     ) -> impl Future<Output = anyhow::Result<Running>> + Send;
+
+    /// Returns the scheme of the clients' connections.
+    fn scheme(&self) -> Scheme {
+        Scheme::Http
+    }
+}
+
+/// Scheme of the connections between clients and a front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP without TLS.
+    Http,
+    /// HTTP over TLS, also if something between the clients and the front end adds it.
+    Https,
+}
+
+impl Scheme {
+    /// Replaces `${scheme}`, `${other-scheme}` and `${port}` in the text of a scenario.
+    pub(super) fn expand(self, text: &str) -> String {
+        let (own, other, port) = match self {
+            Self::Http => ("http", "https", "80"),
+            Self::Https => ("https", "http", "443"),
+        };
+        let text = text.replace("${scheme}", own).replace("${other-scheme}", other);
+        text.replace("${port}", port)
+    }
 }
 
 /// One `key = value` line of a `forebay` block, both sides as typed.

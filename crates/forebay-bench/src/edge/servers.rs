@@ -16,6 +16,10 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// Requests after which a response is stored by every server.
 const WARM_REQUESTS: u32 = 3;
 
+/// Maximum number of connections to HAProxy. It needs two open files for each, and does not start
+/// beyond the limit of the system.
+const HAPROXY_CONNECTIONS: u32 = 8_000;
+
 /// Server under test.
 pub(super) struct Server {
     pub(super) name: &'static str,
@@ -87,13 +91,14 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// nginx as a cache with one worker, no log, and open files kept.
+/// nginx as a cache with one worker, no log, and open files kept. Run by root, the worker keeps that
+/// user: another one could not enter the folder.
 fn nginx(core: usize, folder: &Path, origin: SocketAddr) -> Result<Server> {
     let (address, place) = (free_address()?, folder.join("nginx"));
     std::fs::create_dir(&place)?;
     let file = place.join("nginx.conf");
     let config = format!(
-        "daemon off; worker_processes 1; pid pid; error_log errors warn;
+        "user root; daemon off; worker_processes 1; pid pid; error_log errors warn;
         events {{ worker_connections 8192; }}
         http {{
             access_log off; sendfile on; tcp_nopush on; tcp_nodelay on;
@@ -120,7 +125,7 @@ fn haproxy(core: usize, folder: &Path, origin: SocketAddr) -> Result<Server> {
     let file = folder.join("haproxy.cfg");
     let certificate = folder.join("both.pem");
     let config = format!(
-        "global\n  nbthread 1\n  maxconn 16000\n  tune.bufsize 16384\n\
+        "global\n  nbthread 1\n  maxconn {HAPROXY_CONNECTIONS}\n  tune.bufsize 16384\n\
          defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n\
          cache hits\n  total-max-size 64\n  max-object-size 8000000\n  max-age 3600\n\
          frontend clients\n  bind {address} ssl crt {} alpn h2,http/1.1\n\

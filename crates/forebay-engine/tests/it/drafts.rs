@@ -11,11 +11,11 @@ use forebay_engine::{BodyReader, BrokenBody, Limits, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::within_patience;
+use crate::faulty_tier::{Fault, FaultyTier};
 use crate::origin::{Once, Origin, Tap, flowing, tap};
-use crate::shelf::{Fault, Shelf};
 use crate::world::{Steps, World};
 
-const NAME: &str = "shelf";
+const NAME: &str = "faulty";
 
 /// Size of the pieces of the body. It differs from the piece size of the tier, so that their limits
 /// never coincide.
@@ -34,7 +34,7 @@ const HELD_MAX: u64 = (1 << 20) + (256 << 10);
 /// An engine over a tier that returns parts, and the body that is being loaded.
 struct Scene {
     clock: Arc<Steps>,
-    shelf: Shelf,
+    tier: FaultyTier,
     world: World,
     origin: Origin,
     tap: Option<Tap>,
@@ -44,15 +44,15 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let clock = Arc::<Steps>::default();
-        let shelf = Shelf::new(NAME, clock.clone()).giving_parts();
-        let world = World::over(LIMITS, &clock, std::slice::from_ref(&shelf));
+        let tier = FaultyTier::new(NAME, clock.clone()).with_drafts();
+        let world = World::over(LIMITS, &clock, std::slice::from_ref(&tier));
         let (tap, body) = tap();
         let (at, body) = (world.clone(), Once::new(body));
         let origin = Origin::new(move |_| {
             let (meta, body) = (at.fresh(60), body.clone());
             async move { Ok(flowing(meta, body.take())) }
         });
-        Self { clock, shelf, world, origin, tap: Some(tap), sent: 0 }
+        Self { clock, tier, world, origin, tap: Some(tap), sent: 0 }
     }
 
     /// Sends this number of pieces, and waits until the engine has taken them.
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     fn parts_read(&self) -> usize {
-        self.shelf.operations().parts.load(Ordering::SeqCst)
+        self.tier.operations().parts.load(Ordering::SeqCst)
     }
 }
 
@@ -125,7 +125,7 @@ async fn whoever_comes_late_reads_a_large_body_from_the_tier_that_is_being_writt
     }
     assert!(scene.parts_read() > readers.len() * 10, "{}", scene.parts_read());
     scene.world.until_nothing_is_under_way().await;
-    assert_eq!((scene.origin.loads(), scene.in_flight(), scene.shelf.records()), (1, 0, 1));
+    assert_eq!((scene.origin.loads(), scene.in_flight(), scene.tier.records()), (1, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,9 +138,9 @@ async fn nobody_who_stands_still_holds_up_what_a_tier_takes() {
     scene.send(PIECES - 1).await;
     drop(scene.tap.take());
     scene.world.until_nothing_is_under_way().await;
-    assert_eq!((scene.shelf.records(), scene.in_flight()), (1, 0));
+    assert_eq!((scene.tier.records(), scene.in_flight()), (1, 0));
     // Long after it has been stored, from an open file.
-    scene.shelf.rewrite(Vec::clear);
+    scene.tier.rewrite(Vec::clear);
     assert_reads_all(&mut idle).await;
     let rest = read(&mut still, usize::MAX).await.expect("it does not break");
     assert!(!rest.is_empty() && rest == body(PIECES * PIECE - rest.len()..PIECES * PIECE));
@@ -154,7 +154,7 @@ async fn a_tier_that_gives_up_costs_nobody_aboard_anything() {
         scene.send(PIECES / 2).await;
         let mut late = scene.asked().await;
         // The next write, and no other operation.
-        scene.shelf.go_wrong(1, fault);
+        scene.tier.inject_fault(1, fault);
         scene.send(1).await;
         let (wanted, got) = (PIECES * PIECE, async |reader: &mut BodyReader, scene: &mut Scene| {
             let mut got = read(reader, PIECES / 2 * PIECE).await.expect("what was written");
@@ -174,7 +174,7 @@ async fn a_tier_that_gives_up_costs_nobody_aboard_anything() {
         other.await.expect("the late one");
         drop(early);
         scene.world.until_nothing_is_under_way().await;
-        assert_eq!((scene.shelf.records(), scene.in_flight()), (0, 0), "{fault:?}");
+        assert_eq!((scene.tier.records(), scene.in_flight()), (0, 0), "{fault:?}");
         assert_eq!(scene.origin.loads(), 1, "{fault:?}");
     }
 }
@@ -183,18 +183,18 @@ async fn a_tier_that_gives_up_costs_nobody_aboard_anything() {
 async fn between_its_last_byte_and_its_commit_a_body_is_loaded_by_nobody_else() {
     let mut scene = Scene::new();
     let gate = Gate::new();
-    scene.shelf.hold_commits(&gate);
+    scene.tier.hold_commits(&gate);
     let mut first = scene.asked().await;
     scene.send(PIECES).await;
     drop(scene.tap.take());
-    let commits = &scene.shelf.operations().commits;
+    let commits = &scene.tier.operations().commits;
     scene.world.until(|_| commits.load(Ordering::SeqCst) == 1).await;
     let mut second = scene.asked().await;
     gate.open();
     assert_reads_all(&mut first).await;
     assert_reads_all(&mut second).await;
     scene.world.until_nothing_is_under_way().await;
-    assert_eq!((scene.origin.loads(), scene.shelf.records()), (1, 1));
+    assert_eq!((scene.origin.loads(), scene.tier.records()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,12 +203,12 @@ async fn a_purge_lets_those_aboard_read_on_and_nothing_is_committed() {
     let mut reader = scene.asked().await;
     scene.send(PIECES / 2).await;
     scene.world.purge(&Purge::Site("site".into()), Reach::Hard).await;
-    assert_eq!(scene.shelf.operations().purges.load(Ordering::SeqCst), 1, "the tier is told");
+    assert_eq!(scene.tier.operations().purges.load(Ordering::SeqCst), 1, "the tier is told");
     scene.send(PIECES - PIECES / 2).await;
     drop(scene.tap.take());
     assert_reads_all(&mut reader).await;
     scene.world.until_nothing_is_under_way().await;
-    assert_eq!(scene.shelf.records(), 0);
+    assert_eq!(scene.tier.records(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +218,7 @@ async fn what_is_too_large_for_memory_is_read_where_it_stands_and_in_part() {
     scene.send(PIECES).await;
     drop(scene.tap.take());
     scene.world.until_nothing_is_under_way().await;
-    let world = World::over(LIMITS, &scene.clock, std::slice::from_ref(&scene.shelf));
+    let world = World::over(LIMITS, &scene.clock, std::slice::from_ref(&scene.tier));
     let found = world.obtain("a", &scene.origin).await.expect("it stands in the tier");
     assert_eq!((found.source, world.engine.traffic().flights), (Source::Tier(NAME), 0));
     let all = &found.entry.body;
@@ -260,9 +260,9 @@ async fn who_wants_a_part_of_what_flows_reads_no_other() {
 async fn a_purge_that_a_tier_cannot_write_down_is_told() {
     let scene = Scene::new();
     for (number, fault) in [Fault::Fails, Fault::Freezes, Fault::Panics].into_iter().enumerate() {
-        scene.shelf.go_wrong(0, fault);
+        scene.tier.inject_fault(0, fault);
         scene.world.purge(&Purge::All, Reach::Soft).await;
-        scene.shelf.recover();
+        scene.tier.recover();
         assert_eq!(scene.world.engine.unkept_purges(), number as u64 + 1, "{fault:?}");
     }
     scene.world.purge(&Purge::Tag("red".into()), Reach::Hard).await;

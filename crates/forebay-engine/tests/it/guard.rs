@@ -12,23 +12,23 @@ use forebay_engine::{Limits, LoadError, Source};
 use tokio::time::Instant;
 
 use crate::crowd::within_patience;
+use crate::faulty_tier::{Fault, FaultyTier};
 use crate::origin::{Origin, whole};
-use crate::shelf::{Fault, Shelf};
 use crate::world::{MEMORY, Question, Steps, World, key};
 
-const NAME: &str = "shelf";
+const NAME: &str = "faulty";
 
 /// Time limit of a lookup in all tiers: the cost of a frozen tier until its circuit breaker opens.
 const WALK: Duration = Duration::from_millis(50);
 
-fn world_over(shelf: &Shelf, clock: &Arc<Steps>) -> World {
-    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
+fn world_over(tier: &FaultyTier, clock: &Arc<Steps>) -> World {
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(tier))
 }
 
-fn shelf() -> (Arc<Steps>, Shelf) {
+fn faulty_tier() -> (Arc<Steps>, FaultyTier) {
     let clock = Arc::<Steps>::default();
-    let shelf = Shelf::new(NAME, clock.clone());
-    (clock, shelf)
+    let tier = FaultyTier::new(NAME, clock.clone());
+    (clock, tier)
 }
 
 fn fresh(world: &World) -> Origin {
@@ -58,22 +58,22 @@ async fn ask(world: &World, origin: &Origin, name: &str) -> (Source, Duration) {
     (obtained.source, took)
 }
 
-fn opens(shelf: &Shelf) -> usize {
-    shelf.operations().opens.load(Ordering::SeqCst)
+fn opens(tier: &FaultyTier) -> usize {
+    tier.operations().opens.load(Ordering::SeqCst)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_tier_costs_a_few_deadlines_and_then_nothing() {
-    let (clock, shelf) = shelf();
-    let world = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
-    shelf.go_wrong(0, Fault::Freezes);
+    tier.inject_fault(0, Fault::Freezes);
     for number in 0..5 {
         let (_, took) = ask(&world, &origin, &number.to_string()).await;
         assert!((WALK..WALK + Duration::from_millis(5)).contains(&took), "{number}: {took:?}");
     }
     assert_eq!(condition(&world), Condition::Open);
-    let asked = opens(&shelf);
+    let asked = opens(&tier);
     for number in 5..1_000 {
         let (source, took) = ask(&world, &origin, &number.to_string()).await;
         assert_eq!(
@@ -81,17 +81,17 @@ async fn a_frozen_tier_costs_a_few_deadlines_and_then_nothing() {
             (Source::Led { stored: true, unchanged: false }, Duration::ZERO)
         );
     }
-    assert_eq!(opens(&shelf), asked, "it was left alone");
+    assert_eq!(opens(&tier), asked, "it was left alone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_works_again_is_taken_back_without_any_request_paying_for_it() {
-    let (clock, shelf) = shelf();
-    let filler = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let filler = world_over(&tier, &clock);
     ask(&filler, &fresh(&filler), "stored").await;
-    let world = world_over(&shelf, &clock);
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
-    shelf.go_wrong(0, Fault::Fails);
+    tier.inject_fault(0, Fault::Fails);
     for number in 0..5 {
         ask(&world, &origin, &number.to_string()).await;
     }
@@ -102,9 +102,9 @@ async fn a_tier_that_works_again_is_taken_back_without_any_request_paying_for_it
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_ne!(condition(&world), Condition::Closed);
     }
-    let trials = opens(&shelf) - 5;
+    let trials = opens(&tier) - 5;
     assert!((10..=21).contains(&trials), "one at a time, {trials} in all");
-    shelf.recover();
+    tier.recover();
     clock.step(Duration::from_millis(100));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(condition(&world), Condition::Closed);
@@ -113,15 +113,15 @@ async fn a_tier_that_works_again_is_taken_back_without_any_request_paying_for_it
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_takes_no_writes_is_read_all_the_same() {
-    let (clock, shelf) = shelf();
-    let filler = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let filler = world_over(&tier, &clock);
     for number in 0..20 {
         ask(&filler, &fresh(&filler), &number.to_string()).await;
     }
-    let world = world_over(&shelf, &clock);
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
-    shelf.refuse_writes(true);
-    let begins = || shelf.operations().begins.load(Ordering::SeqCst);
+    tier.refuse_writes(true);
+    let begins = || tier.operations().begins.load(Ordering::SeqCst);
     let before = begins();
     for number in 100..200 {
         ask(&world, &origin, &number.to_string()).await;
@@ -132,7 +132,7 @@ async fn a_tier_that_takes_no_writes_is_read_all_the_same() {
     }
     assert_eq!(condition(&world), Condition::Closed);
     // One write after a while is its own trial.
-    shelf.refuse_writes(false);
+    tier.refuse_writes(false);
     clock.step(Duration::from_millis(100));
     ask(&world, &origin, "200").await;
     ask(&world, &origin, "201").await;
@@ -141,9 +141,9 @@ async fn a_tier_that_takes_no_writes_is_read_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_another_one_left_no_time_is_not_blamed() {
-    let (clock, below) = shelf();
-    let above = Shelf::new("above", clock.clone());
-    above.go_wrong(0, Fault::Freezes);
+    let (clock, below) = faulty_tier();
+    let above = FaultyTier::new("above", clock.clone());
+    above.inject_fault(0, Fault::Freezes);
     let world = World::over(Limits::of(MEMORY), &clock, &[above, below]);
     let origin = fresh(&world);
     for number in 0..10 {
@@ -155,10 +155,10 @@ async fn a_tier_that_another_one_left_no_time_is_not_blamed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_loaded_while_a_tier_was_left_alone_is_written_when_it_works_again() {
-    let (clock, shelf) = shelf();
-    let world = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
-    shelf.go_wrong(0, Fault::Fails);
+    tier.inject_fault(0, Fault::Fails);
     for number in 0..5 {
         ask(&world, &origin, &number.to_string()).await;
     }
@@ -168,12 +168,12 @@ async fn what_was_loaded_while_a_tier_was_left_alone_is_written_when_it_works_ag
         let question = Question { key: key(&name(number)), ..Question::from("any") };
         within_patience(world.obtain(question, &origin)).await.expect("an answer at once");
     }
-    assert_eq!((shelf.records(), world.engine.traffic().writes), (0, 20));
-    shelf.recover();
+    assert_eq!((tier.records(), world.engine.traffic().writes), (0, 20));
+    tier.recover();
     clock.step(Duration::from_millis(100));
     tokio::time::sleep(Duration::from_millis(60)).await;
-    assert_eq!((shelf.records(), world.engine.traffic().writes), (20, 0));
-    let other = world_over(&shelf, &clock);
+    assert_eq!((tier.records(), world.engine.traffic().writes), (20, 0));
+    let other = world_over(&tier, &clock);
     for number in 0..20 {
         assert_eq!(ask(&other, &origin, &name(number)).await.0, Source::Tier(NAME));
     }
@@ -181,11 +181,11 @@ async fn what_was_loaded_while_a_tier_was_left_alone_is_written_when_it_works_ag
 
 #[tokio::test(start_paused = true)]
 async fn what_is_written_late_takes_the_place_of_nothing_newer() {
-    let (clock, shelf) = shelf();
-    let (world, other) = (world_over(&shelf, &clock), world_over(&shelf, &clock));
+    let (clock, tier) = faulty_tier();
+    let (world, other) = (world_over(&tier, &clock), world_over(&tier, &clock));
     let (old, new) = (fresh(&world), fresh(&other));
     ask(&other, &new, "stored").await;
-    shelf.go_wrong(0, Fault::Fails);
+    tier.inject_fault(0, Fault::Fails);
     for number in 0..5 {
         ask(&world, &old, &number.to_string()).await;
     }
@@ -193,24 +193,24 @@ async fn what_is_written_late_takes_the_place_of_nothing_newer() {
     within_patience(world.obtain(question(), &old)).await.expect("an answer at once");
     assert_eq!(world.engine.traffic().writes, 1);
     // Another instance finds the tier working first, and has something newer for it.
-    shelf.recover();
+    tier.recover();
     clock.step(Duration::from_millis(50));
-    let before = shelf.operations().commits.load(Ordering::SeqCst);
+    let before = tier.operations().commits.load(Ordering::SeqCst);
     within_patience(other.obtain(question(), &new)).await.expect("an answer");
     tokio::task::yield_now().await;
     clock.step(Duration::from_millis(60));
     tokio::time::sleep(Duration::from_millis(60)).await;
     assert_eq!(world.engine.traffic().writes, 0);
-    let commits = shelf.operations().commits.load(Ordering::SeqCst) - before;
+    let commits = tier.operations().commits.load(Ordering::SeqCst) - before;
     assert_eq!((commits, condition(&world)), (1, Condition::Closed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_stays_away_is_not_waited_for_in_vain_for_long() {
-    let (clock, shelf) = shelf();
-    let world = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
-    shelf.go_wrong(0, Fault::Fails);
+    tier.inject_fault(0, Fault::Fails);
     for number in 0..300 {
         let question = Question { key: key(&number.to_string()), ..Question::from("any") };
         within_patience(world.obtain(question, &origin)).await.expect("an answer");
@@ -218,19 +218,19 @@ async fn a_tier_that_stays_away_is_not_waited_for_in_vain_for_long() {
     let waiting = world.engine.traffic().writes;
     assert!((200..=256).contains(&waiting), "as many as may: {waiting}");
     tokio::time::sleep(Duration::from_millis(1_020)).await;
-    assert_eq!((world.engine.traffic().writes, shelf.records()), (0, 0));
+    assert_eq!((world.engine.traffic().writes, tier.records()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_strict_door_is_told_that_a_tier_failed() {
-    let (clock, shelf) = shelf();
-    let filler = world_over(&shelf, &clock);
+    let (clock, tier) = faulty_tier();
+    let filler = world_over(&tier, &clock);
     ask(&filler, &fresh(&filler), "stored").await;
-    let world = world_over(&shelf, &clock);
+    let world = world_over(&tier, &clock);
     let origin = fresh(&world);
     let strict = origin.strict();
     assert_eq!(ask(&world, &strict, "hot").await.0, Source::Led { stored: true, unchanged: false });
-    shelf.go_wrong(0, Fault::Fails);
+    tier.inject_fault(0, Fault::Fails);
     let loads = origin.loads();
     for number in 0..20 {
         let question = Question { key: key(&number.to_string()), ..Question::from("any") };
@@ -245,7 +245,7 @@ async fn a_strict_door_is_told_that_a_tier_failed() {
         ask(&world, &origin, "cold").await.0,
         Source::Led { stored: true, unchanged: false }
     );
-    shelf.recover();
+    tier.recover();
     clock.step(Duration::from_millis(100));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(ask(&world, &strict, "stored").await.0, Source::Tier(NAME));

@@ -7,8 +7,8 @@ use forebay_engine::{Head, Limits, NewEntry, Source};
 use forebay_testkit::gate::Gate;
 
 use crate::crowd::{Crowd, reached, within_patience};
+use crate::faulty_tier::FaultyTier;
 use crate::origin::{Origin, whole};
-use crate::shelf::Shelf;
 use crate::world::{MEMORY, Question, Steps, World, bytes, key, secs};
 
 /// An origin whose loads wait at a gate, and bring `loaded`.
@@ -72,10 +72,10 @@ async fn a_load_that_began_after_a_put_replaces_it() {
 #[tokio::test]
 async fn what_is_put_reaches_the_lower_tiers() {
     let clock = Arc::<Steps>::default();
-    let shelf = Shelf::new("shelf", clock.clone());
-    let one = World::over(Limits::of(MEMORY), &clock, std::slice::from_ref(&shelf));
+    let tier = FaultyTier::new("faulty", clock.clone());
+    let one = World::over(Limits::of(MEMORY), &clock, std::slice::from_ref(&tier));
     assert!(put(&one, "a", "put").await);
-    let other = World::over(Limits::of(MEMORY), &clock, &[shelf]);
+    let other = World::over(Limits::of(MEMORY), &clock, &[tier]);
     let origin = waiting(&other, &Gate::of(0));
     let obtained = other.obtain("a", &origin).await.expect("an answer");
     assert_eq!(bytes(&obtained), "put");

@@ -8,7 +8,7 @@ use forebay_engine::{Stored, SystemClock, Tier, TierError, WriteMode, Writer, ch
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 
-use crate::shelf::Shelf;
+use crate::faulty_tier::FaultyTier;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
@@ -25,7 +25,7 @@ enum Defect {
 
 /// Tier with one defect.
 struct Defective {
-    tier: Shelf,
+    tier: FaultyTier,
     defect: Defect,
 }
 
@@ -121,13 +121,13 @@ impl Tier for Defective {
     }
 }
 
-fn shelf() -> Shelf {
-    Shelf::new("shelf", Arc::new(SystemClock))
+fn faulty_tier() -> FaultyTier {
+    FaultyTier::new("faulty", Arc::new(SystemClock))
 }
 
 #[tokio::test]
 async fn a_correct_tier_conforms() {
-    check_tier(&shelf(), &SystemClock).await.unwrap();
+    check_tier(&faulty_tier(), &SystemClock).await.unwrap();
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn every_defect_breaks_its_rule() {
         (Defect::Purge, "a tier that carries out purges does not return a purged entry"),
     ];
     for (defect, rule) in rows {
-        let broken = check_tier(&Defective { tier: shelf(), defect }, &SystemClock).await;
+        let broken = check_tier(&Defective { tier: faulty_tier(), defect }, &SystemClock).await;
         assert_eq!(broken.map_err(|broken| broken.rule), Err(rule), "{defect:?}");
     }
 }

@@ -11,19 +11,19 @@ use forebay_testkit::gate::Gate;
 use tokio::task::JoinSet;
 
 use crate::crowd::{Crowd, reached, within_patience};
+use crate::faulty_tier::{Fault, FaultyTier};
 use crate::origin::{Asked, Origin, whole};
-use crate::shelf::{Fault, Shelf};
 use crate::world::{MEMORY, SITE, Steps, World, bytes, key, secs, tagged, varying};
 
 const TAG: &str = "red";
 
-fn shelf() -> (Arc<Steps>, Shelf) {
+fn faulty_tier() -> (Arc<Steps>, FaultyTier) {
     let clock = Arc::<Steps>::default();
-    (clock.clone(), Shelf::new("shelf", clock))
+    (clock.clone(), FaultyTier::new("faulty", clock))
 }
 
-fn over(clock: &Arc<Steps>, shelf: &Shelf) -> World {
-    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(shelf))
+fn over(clock: &Arc<Steps>, tier: &FaultyTier) -> World {
+    World::over(Limits::of(MEMORY), clock, std::slice::from_ref(tier))
 }
 
 fn numbered(world: &World) -> Origin {
@@ -57,13 +57,13 @@ async fn a_purge_reaches_what_stands_in_a_lower_tier() {
     let all = [purge_of_key(), Purge::Tag(TAG.into()), Purge::Site(SITE.into()), Purge::All];
     for what in all {
         for language in [None, Some("de")] {
-            let (clock, shelf) = shelf();
-            let filler = over(&clock, &shelf);
+            let (clock, tier) = faulty_tier();
+            let filler = over(&clock, &tier);
             let mut origin = numbered(&filler);
             origin = language.map_or_else(|| origin.clone(), |language| origin.speaking(language));
             obtain(&filler, &origin).await;
             filler.until_nothing_is_under_way().await;
-            let world = over(&clock, &shelf);
+            let world = over(&clock, &tier);
             assert!(world.purge(&what, Reach::Hard).await, "{what:?}");
             assert_eq!(obtain(&world, &origin).await, ("2".into(), led()), "{what:?}");
             assert_eq!(origin.priors(), [None, None], "what is gone is not asked about");
@@ -73,11 +73,11 @@ async fn a_purge_reaches_what_stands_in_a_lower_tier() {
 
 #[tokio::test(start_paused = true)]
 async fn a_purge_tells_whether_any_tier_had_something() {
-    let (clock, shelf) = shelf();
-    let filler = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let filler = over(&clock, &tier);
     obtain(&filler, &numbered(&filler)).await;
     filler.until_nothing_is_under_way().await;
-    let world = over(&clock, &shelf);
+    let world = over(&clock, &tier);
     assert!(!world.purge(&Purge::Key(key("b")), Reach::Hard).await);
     assert!(world.purge(&purge_of_key(), Reach::Hard).await);
     assert!(!world.purge(&purge_of_key(), Reach::Hard).await);
@@ -85,8 +85,8 @@ async fn a_purge_tells_whether_any_tier_had_something() {
 
 #[tokio::test(start_paused = true)]
 async fn a_soft_purge_keeps_the_stale_entry_in_memory_alone() {
-    let (clock, shelf) = shelf();
-    let world = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let world = over(&clock, &tier);
     let lifetime = Lifetime { stale_while_revalidate: secs(60), ..Lifetime::fresh(secs(60)) };
     let origin = Origin::new({
         let world = world.clone();
@@ -99,7 +99,7 @@ async fn a_soft_purge_keeps_the_stale_entry_in_memory_alone() {
     world.until_nothing_is_under_way().await;
     world.step(5);
     assert!(world.purge(&purge_of_key(), Reach::Soft).await);
-    assert_eq!(shelf.records(), 0);
+    assert_eq!(tier.records(), 0);
     assert_eq!(obtain(&world, &origin).await, ("1".into(), Source::Refreshing));
     world.until_nothing_is_under_way().await;
     assert_eq!(obtain(&world, &origin).await, ("2".into(), Source::Hit));
@@ -108,12 +108,12 @@ async fn a_soft_purge_keeps_the_stale_entry_in_memory_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_purge_waits_for_a_commit_under_way_and_removes_it() {
     for language in [None, Some("de")] {
-        let (clock, shelf) = shelf();
-        let world = over(&clock, &shelf);
+        let (clock, tier) = faulty_tier();
+        let world = over(&clock, &tier);
         let mut origin = numbered(&world);
         origin = language.map_or_else(|| origin.clone(), |language| origin.speaking(language));
         let gate = Gate::new();
-        shelf.hold_commits(&gate);
+        tier.hold_commits(&gate);
         assert_eq!(obtain(&world, &origin).await.0, "1");
         reached(&gate, 1).await;
         // The second must wait as well, though it is the first that has cut the flight.
@@ -127,23 +127,23 @@ async fn a_purge_waits_for_a_commit_under_way_and_removes_it() {
             tokio::task::yield_now().await;
         }
         assert!(purges.iter().all(|purge| !purge.is_finished()));
-        assert_eq!(shelf.operations().removes.load(Ordering::SeqCst), 0);
+        assert_eq!(tier.operations().removes.load(Ordering::SeqCst), 0);
         gate.open();
         for purge in purges {
             purge.await.expect("no panic");
         }
         assert_eq!(obtain(&world, &origin).await, ("2".into(), led()));
         world.until_nothing_is_under_way().await;
-        let fresh = over(&clock, &shelf);
-        assert_eq!(obtain(&fresh, &origin).await, ("2".into(), Source::Tier("shelf")));
+        let fresh = over(&clock, &tier);
+        assert_eq!(obtain(&fresh, &origin).await, ("2".into(), Source::Tier("faulty")));
         assert_eq!(origin.loads(), 2);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flight_that_is_cut_before_it_commits_leaves_nothing_in_a_lower_tier() {
-    let (clock, shelf) = shelf();
-    let world = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let world = over(&clock, &tier);
     let gate = Gate::new();
     let origin = Origin::new({
         let (world, gate) = (world.clone(), gate.clone());
@@ -164,20 +164,20 @@ async fn a_flight_that_is_cut_before_it_commits_leaves_nothing_in_a_lower_tier()
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(shelf.records(), 0);
+    assert_eq!(tier.records(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_during_a_purge_does_not_bring_back_what_is_about_to_be_removed() {
-    let (clock, shelf) = shelf();
-    let filler = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let filler = over(&clock, &tier);
     let origin = numbered(&filler);
     obtain(&filler, &origin).await;
     filler.until_nothing_is_under_way().await;
-    let world = over(&clock, &shelf);
+    let world = over(&clock, &tier);
     // The removal is under way, and takes until its deadline; the record stands all the time.
-    shelf.go_wrong(1, Fault::Freezes);
-    let removes = || shelf.operations().removes.load(Ordering::SeqCst);
+    tier.inject_fault(1, Fault::Freezes);
+    let removes = || tier.operations().removes.load(Ordering::SeqCst);
     let purging = tokio::spawn({
         let world = world.clone();
         async move { world.purge(&purge_of_key(), Reach::Hard).await }
@@ -191,28 +191,28 @@ async fn who_comes_during_a_purge_does_not_bring_back_what_is_about_to_be_remove
 
 #[tokio::test(start_paused = true)]
 async fn what_a_tier_could_not_be_rid_of_is_not_read_from_it() {
-    let (clock, shelf) = shelf();
-    let filler = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let filler = over(&clock, &tier);
     let origin = numbered(&filler);
     obtain(&filler, &origin).await;
     filler.until_nothing_is_under_way().await;
-    let world = over(&clock, &shelf);
-    shelf.refuse_removals(true);
+    let world = over(&clock, &tier);
+    tier.refuse_removals(true);
     assert!(!world.purge(&purge_of_key(), Reach::Hard).await);
     assert_eq!(world.counts.tier_failures.load(Ordering::SeqCst), 1);
-    assert_eq!(shelf.records(), 1, "it still stands there");
+    assert_eq!(tier.records(), 1, "it still stands there");
     assert_eq!(obtain(&world, &origin).await, ("2".into(), led()));
     world.until_nothing_is_under_way().await;
     world.engine.memory().remove(key("a").borrowed());
     assert_eq!(obtain(&world, &origin).await, ("3".into(), led()), "and nothing was added to it");
     world.until_nothing_is_under_way().await;
     world.engine.memory().remove(key("a").borrowed());
-    shelf.refuse_removals(false);
+    tier.refuse_removals(false);
     // It had refused so often that it was left alone for a moment.
     world.step(1);
     assert_eq!(obtain(&world, &origin).await, ("4".into(), led()), "the removal is made up for");
     world.until_nothing_is_under_way().await;
-    assert_eq!(obtain(&over(&clock, &shelf), &origin).await, ("4".into(), Source::Tier("shelf")));
+    assert_eq!(obtain(&over(&clock, &tier), &origin).await, ("4".into(), Source::Tier("faulty")));
 }
 
 /// One version for all keys: before a purge it moves on.
@@ -249,7 +249,7 @@ async fn read(world: World, truth: Arc<Truth>, name: &'static str) {
         assert!(version >= floor, "{name}: {version} after {floor}, by {:?}", obtained.source);
         truth
             .from_tier
-            .fetch_add(u64::from(obtained.source == Source::Tier("shelf")), Ordering::SeqCst);
+            .fetch_add(u64::from(obtained.source == Source::Tier("faulty")), Ordering::SeqCst);
         if number % 7 == 0 {
             // Memory forgets; the tier below does not.
             world.engine.memory().remove(key(name).borrowed());
@@ -260,8 +260,8 @@ async fn read(world: World, truth: Arc<Truth>, name: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_a_purge_no_tier_brings_back_what_was_true_before_it() {
-    let (clock, shelf) = shelf();
-    let world = over(&clock, &shelf);
+    let (clock, tier) = faulty_tier();
+    let world = over(&clock, &tier);
     let truth = Arc::new(Truth::default());
     let names = ["plain", "varying"];
     let mut callers = JoinSet::new();
@@ -287,7 +287,7 @@ async fn after_a_purge_no_tier_brings_back_what_was_true_before_it() {
         ended.expect("a caller does not panic");
     }
     assert!(truth.from_tier.load(Ordering::SeqCst) > 100, "the tier was read");
-    assert!(shelf.operations().removes.load(Ordering::SeqCst) >= 2_000);
+    assert!(tier.operations().removes.load(Ordering::SeqCst) >= 2_000);
     world.until_nothing_is_under_way().await;
     assert_eq!(world.engine.traffic().in_flight_bytes, 0);
 }

@@ -13,23 +13,23 @@ use forebay_testkit::gate::Gate;
 use tokio::time::Instant;
 
 use crate::crowd::{Crowd, reached, within_patience};
+use crate::faulty_tier::{Fault, FaultyTier};
 use crate::origin::{Asked, Once, Origin, flowing, passed, ready_pieces, tap, whole};
-use crate::shelf::{Fault, Shelf};
 use crate::world::{MEMORY, Question, Steps, World, bytes, key, secs, varying};
 
-const NAME: &str = "shelf";
+const NAME: &str = "faulty";
 
-/// One shelf, and any number of engines over it that have nothing in memory.
+/// A tier, and the clock of the engines over it. Each engine starts with empty memory.
 struct Below {
     clock: Arc<Steps>,
-    shelf: Shelf,
+    tier: FaultyTier,
 }
 
 impl Below {
     fn new() -> Self {
         let clock = Arc::<Steps>::default();
-        let shelf = Shelf::new(NAME, clock.clone());
-        Self { clock, shelf }
+        let tier = FaultyTier::new(NAME, clock.clone());
+        Self { clock, tier }
     }
 
     fn world(&self) -> World {
@@ -37,16 +37,16 @@ impl Below {
     }
 
     fn within(&self, limits: Limits) -> World {
-        World::over(limits, &self.clock, std::slice::from_ref(&self.shelf))
+        World::over(limits, &self.clock, std::slice::from_ref(&self.tier))
     }
 
-    /// A shelf with one entry on it.
+    /// Returns a tier that holds one entry.
     async fn warm(lifetime: Lifetime) -> Self {
         let below = Self::new();
         let world = below.world();
         obtain(&world, &numbered(&world, lifetime)).await;
         world.until_nothing_is_under_way().await;
-        assert_eq!(below.shelf.records(), 1);
+        assert_eq!(below.tier.records(), 1);
         below
     }
 }
@@ -111,7 +111,7 @@ async fn what_stands_in_a_lower_tier_is_not_loaded_and_is_in_memory_from_then_on
     assert_eq!((bytes(&hit), hit.source), ("1".into(), Source::Hit));
     assert_eq!(hit.entry.meta.age(world.engine.clock().now()), secs(10));
     world.until_nothing_is_under_way().await;
-    let commits = count(&below.shelf.operations().commits);
+    let commits = count(&below.tier.operations().commits);
     assert_eq!((origin.loads(), commits), (0, 1), "it is not written where it came from");
 }
 
@@ -119,10 +119,10 @@ async fn what_stands_in_a_lower_tier_is_not_loaded_and_is_in_memory_from_then_on
 async fn a_thousand_callers_are_one_look_into_a_lower_tier() {
     let below = Below::warm(minute()).await;
     let (world, origin) = (below.world(), unreachable());
-    let opens = count(&below.shelf.operations().opens);
+    let opens = count(&below.tier.operations().opens);
     let crowd = Crowd::of(1_000, |_| world.obtain("a", &origin)).await;
     assert!(crowd.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
-    assert_eq!(count(&below.shelf.operations().opens) - opens, 1);
+    assert_eq!(count(&below.tier.operations().opens) - opens, 1);
     assert_eq!(origin.loads(), 0);
 }
 
@@ -156,14 +156,14 @@ async fn a_lookup_that_finds_nothing_does_not_fail_the_loads_that_waited_for_it(
 #[tokio::test(start_paused = true)]
 async fn what_comes_from_a_lower_tier_fills_those_above_it() {
     let below = Below::warm(minute()).await;
-    let upper = Shelf::new("upper", below.clock.clone());
-    let both = [upper.clone(), below.shelf.clone()];
+    let upper = FaultyTier::new("upper", below.clock.clone());
+    let both = [upper.clone(), below.tier.clone()];
     let over = || World::over(Limits::of(MEMORY), &below.clock, &both);
     let (world, origin) = (over(), unreachable());
     assert_eq!(obtain(&world, &origin).await.1, Source::Tier(NAME));
     world.until_nothing_is_under_way().await;
     assert_eq!(obtain(&over(), &origin).await, ("1".into(), Source::Tier("upper")));
-    assert_eq!(count(&below.shelf.operations().commits), 1);
+    assert_eq!(count(&below.tier.operations().commits), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,9 +175,9 @@ async fn a_body_is_exposed_when_all_of_it_is_there_and_not_if_it_breaks() {
         let origin = bringing(&world, body);
         let leader = world.obtain("a", &origin).await.expect("a head");
         tap.try_send(Ok(Bytes::from_static(b"half"))).expect("it is read");
-        let writes = &below.shelf.operations().writes;
+        let writes = &below.tier.operations().writes;
         world.until(|_| count(writes) == 1).await;
-        assert_eq!((below.shelf.records(), count(&below.shelf.operations().commits)), (0, 0));
+        assert_eq!((below.tier.records(), count(&below.tier.operations().commits)), (0, 0));
         if breaks {
             tap.try_send(Err(BrokenBody::Source("reset".into()))).expect("it is read");
         }
@@ -185,8 +185,8 @@ async fn a_body_is_exposed_when_all_of_it_is_there_and_not_if_it_breaks() {
         assert_eq!(leader.entry.body.reader().collect().await.is_err(), breaks);
         world.until_nothing_is_under_way().await;
         let exposed = usize::from(!breaks);
-        assert_eq!(below.shelf.records(), exposed);
-        assert_eq!(count(&below.shelf.operations().commits), exposed);
+        assert_eq!(below.tier.records(), exposed);
+        assert_eq!(count(&below.tier.operations().commits), exposed);
     }
 }
 
@@ -196,21 +196,21 @@ async fn survives(fault: Fault, entry: fn(&World) -> Origin) {
         let below = Below::new();
         let world = below.world();
         let origin = entry(&world).speaking("de");
-        below.shelf.go_wrong(number, fault);
+        below.tier.inject_fault(number, fault);
         assert_eq!(obtain(&world, &origin).await, ("same".into(), led()), "{fault:?} {number}");
         at_rest(&world).await;
         assert_eq!(obtain(&world, &origin).await, ("same".into(), Source::Hit));
-        let wrong_when_writing = below.shelf.recover();
+        let wrong_when_writing = below.tier.recover();
         let second = below.world();
         assert_eq!(obtain(&second, &origin).await.0, "same", "{fault:?} {number}");
         at_rest(&second).await;
         assert!(origin.loads() <= 2, "{fault:?} {number}");
         let third = below.world();
-        below.shelf.go_wrong(number, fault);
+        below.tier.inject_fault(number, fault);
         assert_eq!(obtain(&third, &origin).await.0, "same", "{fault:?} {number}");
         at_rest(&third).await;
         assert!(origin.loads() <= 3, "{fault:?} {number}");
-        let wrong_when_reading = below.shelf.recover();
+        let wrong_when_reading = below.tier.recover();
         let failures = [&world, &third].map(|world| count(&world.counts.tier_failures));
         let wrong = [wrong_when_writing, wrong_when_reading].map(usize::from);
         assert_eq!(failures, wrong, "{fault:?} {number}");
@@ -250,10 +250,10 @@ async fn a_frozen_tier_costs_one_deadline() {
     const ORIGIN: Duration = Duration::from_millis(30);
     const WALK: Duration = Duration::from_millis(50);
     let below = Below::warm(minute()).await;
-    let frozen = Shelf::new("frozen", below.clock.clone());
-    frozen.go_wrong(0, Fault::Freezes);
-    below.shelf.go_wrong(0, Fault::Freezes);
-    let both = [frozen, below.shelf.clone()];
+    let frozen = FaultyTier::new("frozen", below.clock.clone());
+    frozen.inject_fault(0, Fault::Freezes);
+    below.tier.inject_fault(0, Fault::Freezes);
+    let both = [frozen, below.tier.clone()];
     let world = World::over(Limits::of(MEMORY), &below.clock, &both);
     let origin = Origin::new({
         let world = world.clone();
@@ -291,7 +291,7 @@ async fn variants_pass_through_a_lower_tier_into_another_engine() {
         assert_eq!(obtain(&world, &origin.speaking(language)).await.0, language);
     }
     world.until_nothing_is_under_way().await;
-    assert_eq!(below.shelf.records(), 1 + LANGUAGES.len(), "the family and its members");
+    assert_eq!(below.tier.records(), 1 + LANGUAGES.len(), "the family and its members");
     let (fresh, offline) = (below.world(), unreachable());
     let crowd =
         Crowd::of(60, |caller| fresh.obtain("a", &offline.speaking(LANGUAGES[caller % 3]))).await;
@@ -458,7 +458,7 @@ async fn who_demands_validation_is_not_answered_by_a_lower_tier() {
 async fn what_is_not_to_be_stored_is_neither_sought_nor_written() {
     let below = Below::warm(minute()).await;
     let operations = || {
-        let operations = below.shelf.operations();
+        let operations = below.tier.operations();
         (count(&operations.opens), count(&operations.begins))
     };
     let (before, world) = (operations(), below.world());
@@ -481,7 +481,7 @@ async fn a_body_too_large_for_memory_goes_into_a_tier_as_it_flows_and_comes_back
     let (body, source) = obtain(&world, &origin).await;
     assert_eq!((body.len(), source), (PIECES * PIECE, led()));
     world.until_nothing_is_under_way().await;
-    assert!(count(&below.shelf.operations().writes) >= PIECES / 4, "as it flows, not all at once");
+    assert!(count(&below.tier.operations().writes) >= PIECES / 4, "as it flows, not all at once");
     for _ in 0..2 {
         let found = world.obtain("a", &origin).await.expect("it stands in the tier");
         assert_eq!(found.source, Source::Tier(NAME));
@@ -502,12 +502,12 @@ async fn a_body_too_large_for_memory_goes_into_a_tier_as_it_flows_and_comes_back
 
 #[tokio::test(start_paused = true)]
 async fn what_is_damaged_or_foreign_is_a_miss() {
-    type Spoil = fn(&Shelf);
+    type Spoil = fn(&FaultyTier);
     let spoilers: [Spoil; 4] = [
-        |shelf| shelf.rewrite(|frame| *frame.last_mut().expect("bytes") ^= 1),
-        |shelf| shelf.rewrite(|frame| frame.truncate(frame.len() - 1)),
-        |shelf| shelf.rewrite(|frame| *frame = b"something else".to_vec()),
-        |shelf| shelf.misplace(&key("a")),
+        |tier| tier.rewrite(|frame| *frame.last_mut().expect("bytes") ^= 1),
+        |tier| tier.rewrite(|frame| frame.truncate(frame.len() - 1)),
+        |tier| tier.rewrite(|frame| *frame = b"something else".to_vec()),
+        |tier| tier.misplace(&key("a")),
     ];
     for (number, spoil) in spoilers.into_iter().enumerate() {
         let below = Below::new();
@@ -516,7 +516,7 @@ async fn what_is_damaged_or_foreign_is_a_miss() {
         let name = if number == 3 { "b" } else { "a" };
         world.obtain(name, &origin).await.expect("an answer");
         world.until_nothing_is_under_way().await;
-        spoil(&below.shelf);
+        spoil(&below.tier);
         assert_eq!(obtain(&below.world(), &origin).await, ("2".into(), led()), "{number}");
     }
 }
@@ -538,14 +538,14 @@ async fn a_body_whose_tier_stalls_or_fails_in_its_midst_breaks_and_is_not_kept()
         world.until_nothing_is_under_way().await;
         let fresh = below.world();
         // The first operation opens, the second reads the piece that comes with the head.
-        below.shelf.go_wrong(3, fault);
+        below.tier.inject_fault(3, fault);
         let found = fresh.obtain("a", &large).await.expect("a head");
         assert_eq!(found.source, Source::Tier(NAME));
         let read = within_patience(found.entry.body.reader().collect()).await;
         assert!(matches!(read, Err(BrokenBody::Source(_))), "{fault:?}: {read:?}");
         at_rest(&fresh).await;
         assert_eq!(count(&fresh.counts.broken), 1);
-        assert!(below.shelf.recover());
+        assert!(below.tier.recover());
         assert_eq!(obtain(&fresh, &large).await.1, Source::Tier(NAME), "it was not kept in memory");
         assert_eq!(large.loads(), 1);
     }
@@ -559,7 +559,7 @@ async fn writes_that_take_their_time_are_bounded_in_number() {
     let below = Below::new();
     let (world, gate) = (below.world(), Gate::new());
     let origin = numbered(&world, minute());
-    below.shelf.hold_commits(&gate);
+    below.tier.hold_commits(&gate);
     for name in 0..WRITES + BEYOND {
         let obtained = world.obtain(name.to_string().as_str(), &origin).await.expect("an answer");
         assert_eq!(obtained.source, led());
@@ -567,10 +567,10 @@ async fn writes_that_take_their_time_are_bounded_in_number() {
     world.until(|world| count(&world.counts.tier_skips) == BEYOND).await;
     gate.open();
     world.until_nothing_is_under_way().await;
-    assert_eq!(below.shelf.records(), WRITES);
+    assert_eq!(below.tier.records(), WRITES);
     world.obtain("later", &origin).await.expect("an answer");
     world.until_nothing_is_under_way().await;
-    assert_eq!(below.shelf.records(), WRITES + 1, "their places are free again");
+    assert_eq!(below.tier.records(), WRITES + 1, "their places are free again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,8 +17,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::crowd::Obtaining;
+use crate::faulty_tier::FaultyTier;
 use crate::origin::{LANGUAGE, Origin};
-use crate::shelf::Shelf;
 
 /// The namespace of every key in these tests.
 pub(crate) const SITE: &str = "site";
@@ -119,10 +119,10 @@ impl World {
     }
 
     /// Creates an engine whose memory is empty, over tiers that may have entries.
-    pub(crate) fn over(limits: Limits, clock: &Arc<Steps>, shelves: &[Shelf]) -> Self {
+    pub(crate) fn over(limits: Limits, clock: &Arc<Steps>, shelves: &[FaultyTier]) -> Self {
         let clock = clock.clone();
         let counts = Arc::new(Counts::default());
-        let tiers = shelves.iter().cloned().map(|shelf| Arc::new(shelf) as Arc<dyn Tier>);
+        let tiers = shelves.iter().cloned().map(|tier| Arc::new(tier) as Arc<dyn Tier>);
         let observer = counts.clone();
         let engine = Engine::with_tiers(limits, clock.clone(), observer, tiers.collect());
         Self { engine, clock, counts }

@@ -16,8 +16,8 @@ use super::counts::{answering, minute, numbering};
 use super::link::Link;
 use super::server::Counts;
 use super::{Instance, Passing, Seen, Together, pass};
+use crate::faulty_tier::FaultyTier;
 use crate::origin::{Origin, whole};
-use crate::shelf::Shelf;
 use crate::world::{MEMORY, Question, bytes, secs, varying};
 
 const LOAD: u64 = 50;
@@ -237,11 +237,11 @@ async fn whoever_is_strict_is_told_of_a_tier_that_fails_and_not_of_leases() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_needed_goes_back() {
     let together = Together::new(1).await;
-    let shelf = Shelf::new("shelf", together.clock.clone());
+    let tier = FaultyTier::new("faulty", together.clock.clone());
     let below = |number: usize| {
         let link = Link::new(&together.server, number, 1, 0);
         let seen = Arc::new(Seen::default());
-        let tiers: Vec<Arc<dyn Tier>> = vec![link.clone(), Arc::new(shelf.clone())];
+        let tiers: Vec<Arc<dyn Tier>> = vec![link.clone(), Arc::new(tier.clone())];
         let cluster = Cluster::new(link.clone(), link.clone());
         let engine = Engine::clustered(
             Limits::of(MEMORY),
@@ -257,11 +257,11 @@ async fn a_lease_that_is_not_needed_goes_back() {
     pass(100).await;
     first.obtain("a", &origin).await.unwrap();
     pass(100).await;
-    assert_eq!((shelf.records(), together.server.records()), (1, 1));
+    assert_eq!((tier.records(), together.server.records()), (1, 1));
     together.server.flush();
     let second = below(8);
     pass(100).await;
-    assert_eq!(second.obtain("a", &unused_origin()).await.unwrap().source, Source::Tier("shelf"));
+    assert_eq!(second.obtain("a", &unused_origin()).await.unwrap().source, Source::Tier("faulty"));
     pass(100).await;
     assert_eq!(together.server.leases(), 0);
     assert_eq!(second.seen.leases.lock().len(), 0, "it was of no account");

@@ -8,8 +8,8 @@ use forebay_engine::{Clock, Source, Tier};
 
 use super::counts::numbering;
 use super::{Instance, Making, Passing, Together, pass};
+use crate::faulty_tier::FaultyTier;
 use crate::origin::Origin;
-use crate::shelf::Shelf;
 use crate::world::{SITE, bytes, key, tagged};
 
 /// Number of purges that the log cannot keep.
@@ -25,7 +25,7 @@ const KEPT: u64 = 600;
 /// own.
 struct Lives {
     together: Together,
-    shelf: Shelf,
+    tier: FaultyTier,
     /// Origin of red entries, whose answers are 1, 2, 3, ….
     red: Origin,
     blue: Origin,
@@ -40,7 +40,7 @@ impl Lives {
             _ => numbering(&together.clock, |clock| tagged(long(clock), "blue")),
         };
         let (red, blue) = (tagging("red"), tagging("blue"));
-        Self { shelf: Shelf::new("own", clock), together, red, blue }
+        Self { tier: FaultyTier::new("own", clock), together, red, blue }
     }
 
     fn one(&self) -> Instance {
@@ -49,8 +49,8 @@ impl Lives {
 
     /// Starts the next process, with what the previous one has stored.
     fn begin(&mut self) -> Instance {
-        self.shelf = self.shelf.reborn();
-        self.together.join(&[Arc::new(self.shelf.clone()) as Arc<dyn Tier>])
+        self.tier = self.tier.restarted();
+        self.together.join(&[Arc::new(self.tier.clone()) as Arc<dyn Tier>])
     }
 
     /// Runs a process that stores `a` (red) and `b` (blue), and kills it.
@@ -59,7 +59,7 @@ impl Lives {
         pass(300).await;
         assert_eq!((self.a(&life).await, self.b(&life).await), ("1".into(), "1".into()));
         pass(KEPT).await;
-        assert_eq!(self.shelf.records(), 2);
+        assert_eq!(self.tier.records(), 2);
         kill(&life);
     }
 
@@ -233,8 +233,8 @@ async fn what_could_not_be_written_down_is_not_taken_for_done() {
         lives.filled().await;
         let life = lives.begin();
         pass(300).await;
-        lives.shelf.refuse_removals(true);
-        lives.shelf.refuse_purges(true);
+        lives.tier.refuse_removals(true);
+        lives.tier.refuse_purges(true);
         lives.one().purge(what.clone(), Reach::Hard).await;
         pass(KEPT).await;
         kill(&life);
@@ -250,10 +250,10 @@ async fn what_could_not_be_written_down_is_not_taken_for_done() {
 async fn alone_nothing_is_suspect() {
     let mut lives = Lives::new(WhenBlind::Strict).await;
     lives.filled().await;
-    let shelf = lives.shelf.reborn();
+    let tier = lives.tier.restarted();
     let clock = lives.together.clock.clone();
     let limits = forebay_engine::Limits::of(crate::world::MEMORY);
-    let tiers = vec![Arc::new(shelf) as Arc<dyn Tier>];
+    let tiers = vec![Arc::new(tier) as Arc<dyn Tier>];
     let engine = forebay_engine::Engine::with_tiers(limits, clock, Arc::new(()), tiers);
     let began = tokio::time::Instant::now();
     let question = crate::world::Question::from("a");

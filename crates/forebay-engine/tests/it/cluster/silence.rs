@@ -11,8 +11,8 @@ use forebay_engine::{Clock, Propagation, Source, Tier};
 use super::counts::{minute, numbering};
 use super::link::Chance;
 use super::{Instance, Making, Passing, Together, pass};
+use crate::faulty_tier::FaultyTier;
 use crate::origin::{Origin, whole};
-use crate::shelf::Shelf;
 use crate::world::{SITE, bytes, key, tagged};
 
 /// Purges that affect the key `a` of these tests, which is tagged red.
@@ -87,17 +87,17 @@ async fn a_tier_of_ones_own_is_purged_of_what_others_purge() {
     for what in purges() {
         let mut together = Together::new(1).await;
         let clock: Arc<dyn Clock> = together.clock.clone();
-        let shelf = Shelf::new("own", clock);
-        let with_shelf = together.join(&[Arc::new(shelf.clone()) as Arc<dyn Tier>]);
+        let tier = FaultyTier::new("own", clock);
+        let with_tier = together.join(&[Arc::new(tier.clone()) as Arc<dyn Tier>]);
         pass(300).await;
         let origin = red(&together.clock);
-        assert_eq!(body(&with_shelf, &origin).await, "1");
+        assert_eq!(body(&with_tier, &origin).await, "1");
         pass(20).await;
-        assert_eq!(shelf.records(), 1);
+        assert_eq!(tier.records(), 1);
         together.instances[0].purge(what.clone(), Reach::Hard).await;
         pass(20).await;
-        with_shelf.engine.memory().remove(key("a").borrowed());
-        assert_eq!(body(&with_shelf, &origin).await, "2", "{what:?}");
+        with_tier.engine.memory().remove(key("a").borrowed());
+        assert_eq!(body(&with_tier, &origin).await, "2", "{what:?}");
     }
 }
 
@@ -258,8 +258,8 @@ async fn what_earlier_lives_have_left_is_not_believed_without_a_look() {
     let mut together =
         Together::made(1, Making { when_blind: WhenBlind::Strict, ..Making::default() }).await;
     let clock: Arc<dyn Clock> = together.clock.clone();
-    let shelf = Shelf::new("own", clock);
-    let own = [Arc::new(shelf.clone()) as Arc<dyn Tier>];
+    let tier = FaultyTier::new("own", clock);
+    let own = [Arc::new(tier.clone()) as Arc<dyn Tier>];
     let origin = red(&together.clock);
     let earlier = together.join(&own);
     pass(300).await;

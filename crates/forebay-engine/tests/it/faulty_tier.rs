@@ -1,4 +1,4 @@
-//! A lower tier in memory, with faults: it keeps frames, as one on a disk would.
+//! A lower tier in memory that fails on request. It keeps frames, as a disk tier does.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -19,14 +19,14 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 
-/// A body is read back in pieces of this size.
+/// Size in bytes of the pieces in which a body is read back.
 const PIECE: usize = 64 << 10;
 
-/// A shelf. Clones are the same shelf.
+/// A lower tier that fails on request. Clones share their entries and faults.
 #[derive(Clone)]
-pub(crate) struct Shelf(Arc<Inner>);
+pub(crate) struct FaultyTier(Arc<Inner>);
 
-/// What a shelf was asked to do, and did.
+/// Number of operations, by kind.
 #[derive(Default)]
 pub(crate) struct Operations {
     pub(crate) opens: AtomicUsize,
@@ -35,13 +35,13 @@ pub(crate) struct Operations {
     pub(crate) commits: AtomicUsize,
     pub(crate) removes: AtomicUsize,
     pub(crate) purges: AtomicUsize,
-    /// Pieces that were read of parts.
+    /// Pieces read from drafts and parts of bodies.
     pub(crate) parts: AtomicUsize,
-    /// All of these, and the pieces that were read.
+    /// All operations above, and the pieces that were read.
     all: AtomicUsize,
 }
 
-/// What is wrong with a shelf.
+/// Way in which an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Fails,
@@ -54,24 +54,24 @@ struct Inner {
     clock: Arc<dyn Clock>,
     records: Mutex<HashMap<Key, Record>>,
     operations: Operations,
-    /// Which operation goes wrong, from 1, and how. 0: all of them.
+    /// Number of the failing operation, from 1 (0: all), and how it fails.
     fault: Mutex<Option<(usize, Fault)>>,
     refuses_removals: AtomicBool,
-    /// As a replica does.
+    /// Makes writes fail while reads succeed, as on a replica.
     refuses_writes: AtomicBool,
-    /// Whether parts of bodies are to be had, and what has been written of one.
+    /// Makes parts of bodies, and the written part of a draft, readable.
     gives_parts: AtomicBool,
-    /// What every commit waits for.
+    /// Gate before every commit.
     commits: Mutex<Gate>,
-    /// What the next life is to be without.
+    /// Recorded purges, which the next process carries out.
     purges: Mutex<Vec<(Purge, Timestamp)>>,
     refuses_purges: AtomicBool,
     kept: Mutex<Kept>,
-    /// Of what was stored before this, an earlier life may have missed a purge.
+    /// Entries stored before this time are unverified: an earlier process may have missed a purge.
     doubted: Timestamp,
 }
 
-/// A bookmark, and until when something may have been missed.
+/// Saved bus position, and the end of the time in which a purge may have been missed.
 #[derive(Clone, Default)]
 struct Kept {
     bookmark: Option<Bookmark>,
@@ -84,7 +84,7 @@ struct Record {
     since: Timestamp,
 }
 
-impl Shelf {
+impl FaultyTier {
     pub(crate) fn new(name: &'static str, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Inner {
             name,
@@ -103,8 +103,9 @@ impl Shelf {
         }))
     }
 
-    /// What the next process finds: what was written down, and nothing that this one knew.
-    pub(crate) fn reborn(&self) -> Self {
+    /// Returns the tier as the next process finds it: with the recorded entries and purges, without
+    /// the state in memory.
+    pub(crate) fn restarted(&self) -> Self {
         let Inner { name, clock, records, purges, kept, .. } = &*self.0;
         let (purges, kept) = (purges.lock(), kept.lock().clone());
         let next = Self::new(name, clock.clone());
@@ -121,7 +122,7 @@ impl Shelf {
                 record.since <= *at && names
             })
         });
-        let mut inner = Arc::into_inner(next.0).expect("nobody else has it");
+        let mut inner = Arc::into_inner(next.0).expect("a new tier has one owner");
         inner.records = Mutex::new(left.collect());
         inner.doubted = kept.doubted;
         inner.kept = Mutex::new(kept);
@@ -136,19 +137,19 @@ impl Shelf {
         &self.0.operations
     }
 
-    /// How many records are exposed.
+    /// Returns the number of committed records.
     pub(crate) fn records(&self) -> usize {
         self.0.records.lock().len()
     }
 
-    /// From now on, the `number`-th operation goes wrong; all of them if it is 0.
-    pub(crate) fn go_wrong(&self, number: usize, fault: Fault) {
+    /// Makes the `number`-th operation from now on fail; with 0, all of them.
+    pub(crate) fn inject_fault(&self, number: usize, fault: Fault) {
         let done = self.0.operations.all.load(Ordering::SeqCst);
         let number = if number == 0 { 0 } else { done + number };
         *self.0.fault.lock() = Some((number, fault));
     }
 
-    /// Nothing goes wrong any more. `false` if nothing has.
+    /// Ends the fault. Returns whether an operation has failed.
     pub(crate) fn recover(&self) -> bool {
         let fault = self.0.fault.lock().take();
         fault.is_some_and(|(number, _)| self.0.operations.all.load(Ordering::SeqCst) >= number)
@@ -162,8 +163,8 @@ impl Shelf {
         self.0.refuses_writes.store(refuses, Ordering::SeqCst);
     }
 
-    /// The same shelf, which gives parts of bodies, and what has been written of one.
-    pub(crate) fn giving_parts(self) -> Self {
+    /// Makes parts of bodies, and the written part of a draft, readable.
+    pub(crate) fn with_drafts(self) -> Self {
         self.0.gives_parts.store(true, Ordering::SeqCst);
         self
     }
@@ -181,7 +182,7 @@ impl Shelf {
         }
     }
 
-    /// Puts every record where `key` says.
+    /// Moves every record to `key`.
     pub(crate) fn misplace(&self, key: &Key) {
         let mut records = self.0.records.lock();
         let all: Vec<_> = records.drain().map(|(_, record)| record).collect();
@@ -190,7 +191,7 @@ impl Shelf {
 }
 
 impl Inner {
-    /// Counts an operation, and lets it go wrong if it has to.
+    /// Counts an operation, and fails it if the fault applies.
     async fn operate(&self, counter: &AtomicUsize) -> Result<(), TierError> {
         counter.fetch_add(1, Ordering::SeqCst);
         self.step().await
@@ -207,7 +208,7 @@ impl Inner {
         }
     }
 
-    /// Whether an earlier life may have missed that this was purged.
+    /// Returns whether an earlier process may have missed a purge of the entry.
     fn is_suspect(&self, key: KeyRef<'_>) -> bool {
         self.records.lock().get(key.bytes()).is_some_and(|record| record.since < self.doubted)
     }
@@ -236,7 +237,7 @@ fn in_pieces(inner: Arc<Inner>, body: Bytes) -> PieceStream {
     .boxed()
 }
 
-impl Tier for Shelf {
+impl Tier for FaultyTier {
     fn name(&self) -> &'static str {
         self.0.name
     }
@@ -249,7 +250,7 @@ impl Tier for Shelf {
                 let pieces = in_pieces(self.0.clone(), read.body.clone());
                 let suspect = self.0.is_suspect(key);
                 let stored = Stored { suspect, ..Stored::new(read.meta, read.head, pieces) };
-                let parts = Shown { shelf: self.0.clone(), bytes: Mutex::new(read.body.into()) };
+                let parts = Shown { tier: self.0.clone(), bytes: Mutex::new(read.body.into()) };
                 if gives_parts { stored.with_parts(Arc::new(parts)) } else { stored }
             }))
         }
@@ -269,11 +270,11 @@ impl Tier for Shelf {
                 return Err(TierError::failed("no writes"));
             }
             let (key, meta, head) = (key.to_key(), meta.clone(), head.clone());
-            let shelf = self.0.clone();
-            let shown = Shown { shelf: shelf.clone(), bytes: Mutex::default() };
+            let tier = self.0.clone();
+            let shown = Shown { tier: tier.clone(), bytes: Mutex::default() };
             let (pieces, shown) = (Vec::new(), Arc::new(shown));
             let writer: Box<dyn Writer> =
-                Box::new(Shelving { shelf, key, meta, head, pieces, shown });
+                Box::new(EntryWriter { tier, key, meta, head, pieces, shown });
             Ok(writer)
         }
         .boxed()
@@ -329,7 +330,7 @@ impl Tier for Shelf {
 
 /// A body, or what has been written of one, that can be read anywhere.
 struct Shown {
-    shelf: Arc<Inner>,
+    tier: Arc<Inner>,
     bytes: Mutex<Vec<u8>>,
 }
 
@@ -341,8 +342,8 @@ impl Parts for Shown {
     fn part(self: Arc<Self>, range: Range<u64>) -> PieceStream {
         let index = |at: u64| usize::try_from(at).expect("a place in memory");
         let bytes = self.bytes.lock()[index(range.start)..index(range.end)].to_vec();
-        let inner = self.shelf.clone();
-        in_pieces(self.shelf.clone(), bytes.into())
+        let inner = self.tier.clone();
+        in_pieces(self.tier.clone(), bytes.into())
             .inspect(move |_| {
                 inner.operations.parts.fetch_add(1, Ordering::SeqCst);
             })
@@ -350,9 +351,9 @@ impl Parts for Shown {
     }
 }
 
-/// An entry on its way to a shelf.
-struct Shelving {
-    shelf: Arc<Inner>,
+/// Writer of one entry.
+struct EntryWriter {
+    tier: Arc<Inner>,
     key: Key,
     meta: Meta,
     head: Bytes,
@@ -360,8 +361,8 @@ struct Shelving {
     shown: Arc<Shown>,
 }
 
-impl Shelving {
-    /// Only what fills pieces is shown, as it is on a disk.
+impl EntryWriter {
+    /// Makes complete pieces readable, as the disk tier does.
     fn show(&self, is_whole: bool) {
         let all = self.pieces.concat();
         let len = if is_whole { all.len() } else { all.len() / PIECE * PIECE };
@@ -369,10 +370,10 @@ impl Shelving {
     }
 }
 
-impl Writer for Shelving {
+impl Writer for EntryWriter {
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), TierError>> {
         async move {
-            self.shelf.operate(&self.shelf.operations.writes).await?;
+            self.tier.operate(&self.tier.operations.writes).await?;
             self.pieces.push(piece);
             self.show(false);
             Ok(())
@@ -381,22 +382,22 @@ impl Writer for Shelving {
     }
 
     fn draft(&self) -> Option<Arc<dyn Parts>> {
-        let is_shown = self.shelf.gives_parts.load(Ordering::SeqCst) && self.shown.length() > 0;
+        let is_shown = self.tier.gives_parts.load(Ordering::SeqCst) && self.shown.length() > 0;
         is_shown.then(|| self.shown.clone() as Arc<dyn Parts>)
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
-            self.shelf.operate(&self.shelf.operations.commits).await?;
-            let gate = self.shelf.commits.lock().clone();
+            self.tier.operate(&self.tier.operations.commits).await?;
+            let gate = self.tier.commits.lock().clone();
             gate.wait().await;
             self.show(true);
-            let now = self.shelf.clock.now();
+            let now = self.tier.clock.now();
             let (key, meta) = (self.key.borrowed(), &self.meta);
             let frame = Frame { key, meta, head: &self.head, body: &self.pieces };
             let frame = frame::encode(&frame, now).map_err(TierError::failed)?;
             let record = Record { frame, since: now };
-            self.shelf.records.lock().insert(self.key.clone(), record);
+            self.tier.records.lock().insert(self.key.clone(), record);
             Ok(())
         }
         .boxed()

@@ -85,6 +85,9 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let running = Running::start(config, source, log.clone(), stopping)?;
     warnings.iter().chain(&variables).for_each(|warning| tracing::warn!("{warning}"));
     tokio::spawn(running.reload.clone().on_each(hang_ups));
+    if let Some(disk) = &running.disk {
+        disk::wait_for_index(disk).await;
+    }
     running.service.enter(Phase::Ready);
     print_line(format_args!("forebay ready: {}", running.addresses()));
     service_manager::ready();

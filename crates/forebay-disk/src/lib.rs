@@ -41,5 +41,5 @@ mod write;
 
 pub use counts::{Condition, Counts};
 pub use error::OpenError;
-pub use limits::Limits;
+pub use limits::{INDEX_WAIT_MAX, Limits};
 pub use open::Disk;

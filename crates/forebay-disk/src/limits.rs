@@ -1,6 +1,13 @@
 //! Size limits of a disk tier.
 
+use std::time::Duration;
+
 use crate::format::layout::ALIGN;
+
+/// Maximum time that a program waits for [`Disk::loaded`](crate::Disk::loaded) before it serves. It
+/// is usually shorter; the limit keeps a large directory from delaying the start of a service.
+/// Loading continues after it.
+pub const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Usual number of segments, so that one eviction frees a small part.
 const SEGMENTS: u64 = 64;

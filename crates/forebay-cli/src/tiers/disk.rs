@@ -3,24 +3,38 @@
 use std::sync::Arc;
 
 use forebay_core::Condition;
-use forebay_disk::{Condition as DiskCondition, Disk, Limits};
+use forebay_disk::{Condition as DiskCondition, Disk, INDEX_WAIT_MAX, Limits};
 use forebay_engine::{Engine, SystemClock};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::config::resolved::ResolvedDisk;
 
 /// Name of the disk tier in metrics and health, equal to `Disk::name`.
 pub(crate) const NAME: &str = "disk";
 
-/// Opens the directory. Its index is read in the background, while the cache serves.
+/// Opens the directory. Its index is read in the background; see [`wait_for_index`].
 ///
 /// # Errors
 /// If the directory cannot be created, locked or read.
 pub(crate) fn open(config: &ResolvedDisk) -> anyhow::Result<Arc<Disk>> {
     let limits = Limits { size: config.size, object_max: config.object_max };
     Ok(Arc::new(Disk::open(&config.path, limits, Arc::new(SystemClock))?))
+}
+
+/// Waits until the entries of earlier processes are indexed, at most [`INDEX_WAIT_MAX`]. An entry
+/// that is not indexed yet is a miss, so a start without this wait would fetch stored responses again.
+pub(crate) async fn wait_for_index(disk: &Disk) {
+    if timeout(INDEX_WAIT_MAX, disk.loaded()).await.is_err() {
+        tracing::info!(
+            wait_max = ?INDEX_WAIT_MAX,
+            entries = disk.counts().entries,
+            "disk tier: serving begins before all stored entries are indexed; those not indexed yet \
+             are misses until then"
+        );
+    }
 }
 
 /// Logs a warning each time a purge by prefix is widened to its whole site.

@@ -5,18 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_disk::Limits;
+use forebay_disk::{INDEX_WAIT_MAX, Limits};
 use forebay_engine::SystemClock;
 use tokio::time::timeout;
 
 use crate::tiers::tier_config::TierConfig;
 
 pub use forebay_disk::OpenError;
-
-/// Maximum time that [`Disk::open`] waits for the index of existing entries. It is usually shorter;
-/// the limit keeps a large directory from delaying the start of a service. Indexing continues after
-/// it.
-const INDEX_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A disk tier: a directory whose values survive the process. Caches of one process with different
 /// names can share it. A second process cannot open it.

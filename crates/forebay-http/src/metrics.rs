@@ -225,8 +225,9 @@ impl Metrics {
         );
         registry.register(
             "misses",
-            "Requests that were not answered by a fresh stored response alone, by reason; reason \
-             early-refresh means that a fresh response was served and is being refreshed",
+            "Requests that memory did not answer alone, by reason; answers from disk or Redis count, \
+             and rejected requests do not. Reason early-refresh means that memory answered with a \
+             fresh response, which is being refreshed",
             self.misses.clone(),
         );
         registry.register(
@@ -237,8 +238,8 @@ impl Metrics {
         );
         registry.register(
             "load_seconds",
-            "Seconds from the start of an origin fetch to the response head or the failure; 0 if no \
-             request was sent",
+            "Seconds from the start of an origin fetch to the response head or the failure; 0 if a \
+             limit or a failed tier prevented the request",
             self.load_seconds.clone(),
         );
         registry.register(
@@ -278,9 +279,9 @@ impl Metrics {
         );
         registry.register(
             "admissions",
-            "Origin fetches that waited for memory (waited) or were rejected for lack of it \
-             (refused), and responses to slow or idle clients that were aborted to free memory \
-             (released)",
+            "Origin fetches that waited for memory (waited) or were rejected for lack of it, \
+             also after a wait (refused), and bodies dropped to free memory, which aborts the \
+             responses of their slow or idle clients (released)",
             self.admissions.clone(),
         );
         registry.register(

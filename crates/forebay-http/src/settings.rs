@@ -163,13 +163,13 @@ pub struct OptIns {
 /// Response to requests for which there is no response of the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// Status code.
+    /// Status code of the fallback response.
     pub status: StatusCode,
-    /// Body.
+    /// Body of the fallback response.
     pub body: Bytes,
-    /// Value of `Content-Type`.
+    /// Value of the `Content-Type` field of the fallback response.
     pub content_type: HeaderValue,
-    /// Time after which clients may try again; rounded up to whole seconds.
+    /// Time after which clients may try again, sent as `Retry-After`; rounded up to whole seconds.
     pub retry_after: Duration,
 }
 

@@ -117,8 +117,8 @@ impl Workers {
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!(
-                    "a thread that served client connections has panicked, so its connections were \
-                     closed; this is a bug in forebay, please report it"
+                    "a thread that served client connections panicked before or during this stop, \
+                     so its connections were closed; this is a bug in forebay, please report it"
                 );
             }
         }

@@ -224,8 +224,10 @@ impl Writer {
             self.shared.dropped.fetch_add(self.lines, Ordering::Relaxed);
             if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
                 self.warned = Some(Instant::now());
-                tracing::error!(%error, lines = self.lines, "access log lines dropped: they cannot \
-                                                             be written");
+                tracing::error!(%error, lines = self.lines, "access log lines dropped, because they \
+                    cannot be written; `lines` is their number in this write, \
+                    forebay_log_dropped_total has the total, and this message appears at most once \
+                    a minute");
             }
         }
         self.batch.clear();

@@ -141,8 +141,9 @@ fn log_bus_event(event: Event<'_>) {
              entries may be served; `when_blind` limits for how long"
         ),
         Event::BusGap => tracing::warn!(
-            "gap in the invalidation bus: purges by other instances may have been missed; stored \
-             entries are revalidated before use"
+            "gap in the invalidation bus: purges by other instances may have been missed, so purged \
+             entries may be served; `when_blind` limits for how long, then stored entries are \
+             checked in Redis before use"
         ),
         Event::BusConnected => tracing::info!("invalidation bus connected"),
         Event::PublishFailed(kind) => {

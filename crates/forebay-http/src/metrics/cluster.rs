@@ -43,8 +43,8 @@ impl ClusterMetrics {
         let state = "State of the invalidation bus: 0 connected or not used, 1 connected with purges \
                      to publish, 2 disconnected";
         registry.register("bus_state", state, self.bus_state.clone());
-        let lag = "Seconds since this instance last confirmed that it had missed no purge; -1 if \
-                   never";
+        let lag = "Seconds since this instance last confirmed that it had missed no purge of another \
+                   instance; -1 if never, 0 if no purges are shared";
         registry.register("bus_lag_seconds", lag, self.bus_lag.clone());
         let pending = "Purges that wait to be published to other instances";
         registry.register("invalidations_pending", pending, self.pending.clone());

@@ -109,19 +109,22 @@ impl EdgeMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "connections",
-            "Client connections that are open now, without those in a TLS handshake, by listener",
+            "Client connections that are open now and whose protocol is known, by listener; not those \
+             in a TLS handshake, or without TLS before their first bytes if HTTP/2 is enabled",
             self.open.clone(),
         );
         registry.register(
             "connections_by_protocol",
-            "Client connections that are open now, without those in a TLS handshake, by listener and \
-             protocol",
+            "Client connections that are open now and whose protocol is known, by listener and \
+             protocol; not those in a TLS handshake, or without TLS before their first bytes if \
+             HTTP/2 is enabled",
             self.open_by_protocol.clone(),
         );
         registry.register(
             "connections_total",
-            "Client connections since the start, without failed TLS handshakes, by listener and \
-             protocol",
+            "Client connections since the start whose protocol became known, by listener and \
+             protocol; not those that were rejected, or closed before the end of the TLS handshake or \
+             before the first bytes",
             self.connections.clone(),
         );
         registry.register(
@@ -131,8 +134,8 @@ impl EdgeMetrics {
         );
         registry.register(
             "handshake_seconds",
-            "Seconds from the start of a connection to the end or failure of its TLS handshake, with \
-             the wait while too many other handshakes are in progress",
+            "Seconds of TLS handshakes until their end or failure, by listener; includes the wait while \
+             too many other handshakes are in progress, but not the time of a PROXY header",
             self.handshake_seconds.clone(),
         );
         registry.register(
@@ -164,7 +167,7 @@ impl EdgeMetrics {
         );
         registry.register(
             "rate_limited",
-            "Requests answered with 429 because their client has sent too many",
+            "Requests answered with 429 because their client exceeded the rate limit of the site, by site",
             self.rate_limited.clone(),
         );
         // Created at zero, so that an alert sees the first increase.

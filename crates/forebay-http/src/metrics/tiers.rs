@@ -104,7 +104,8 @@ impl LowerTierMetrics {
         registry.register("tier_rejected", rejected, self.rejected.clone());
         registry.register(
             "tier_writes",
-            "Writes and removals in a lower tier, by result",
+            "Writes and removals in a lower tier, by result: stored, removed, refused; on disk also \
+             failed, reinserted and widened (prefix purges); in Redis also too-large and overtaken",
             self.writes.clone(),
         );
         let errors = "Failed Redis commands (tier redis) and failed file system calls (tier disk), by \

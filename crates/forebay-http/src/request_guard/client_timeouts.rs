@@ -29,13 +29,13 @@ pub struct ClientTimeouts {
     /// Maximum time between two requests of a connection. Default 60 s: longer than clients pause
     /// within one visit.
     pub idle_timeout: Duration,
-    /// Time by which a request body may fall behind [`RATE_MIN`] before the request fails with 408.
-    /// Default 30 s: a short network failure is over by then.
+    /// Time by which a request body may fall behind [`RATE_MIN`] (1 KiB/s on average) before the
+    /// request fails with 408. Default 30 s: a short network failure is over by then.
     pub body_window: Duration,
-    /// Time by which a client may fall behind [`RATE_MIN`] in reading its response before the
-    /// connection is closed. Default 240 s: the kernel buffers megabytes and reports free space
-    /// only when a third of them is gone, so a client reading 8 KiB/s shows no progress for three
-    /// minutes.
+    /// Time by which a client may fall behind [`RATE_MIN`] (1 KiB/s on average) in reading its
+    /// response before the connection is closed. Default 240 s: the kernel buffers megabytes, and
+    /// reports free space only when a third of them is gone. A client that reads 8 KiB/s therefore
+    /// shows no progress for three minutes.
     pub write_window: Duration,
     /// Maximum time in which a connection that is closed early still discards received bytes.
     /// Default 1 s: without it, the reset caused by unread bytes could overtake the response (RFC

@@ -48,7 +48,8 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),
         several => {
             let message = format!(
-                "the file has {} sites; set the origin of each site in the file",
+                "the flag sets the origin of a single site, but the file has {} sites; set `origin` \
+                 in each [[site]] instead",
                 several.len()
             );
             problems.report(origin.place, &origin.path, message);

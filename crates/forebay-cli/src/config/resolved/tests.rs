@@ -217,7 +217,7 @@ fn a_bad_flag_is_named() {
     let overrides = flag(|o, v| o.origin = Some(v), "http://other");
     assert_eq!(
         with(&two, &overrides).unwrap_err(),
-        "--origin: the file has 2 sites; set the origin of each site in the file"
+        "--origin: the flag sets the origin of a single site, but the file has 2 sites; set `origin` in each [[site]] instead"
     );
 }
 

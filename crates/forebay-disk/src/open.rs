@@ -37,7 +37,7 @@ pub struct Disk {
 
 impl Disk {
     /// Opens a directory and creates it if it is missing. This takes milliseconds, since earlier
-    /// entries are loaded while the tier serves. Entries of an older format version are not read.
+    /// entries are loaded on a thread of their own; see [`loaded`](Self::loaded). Entries of an older format version are not read.
     ///
     /// # Errors
     /// [`OpenError`] if the directory is in use, has a newer format version or cannot be used, or

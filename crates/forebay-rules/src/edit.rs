@@ -35,7 +35,8 @@ pub enum Value {
     Template(Template),
 }
 
-/// Text with placeholders.
+/// Value of an edited field, or target of a redirect: text with placeholders in braces, such as
+/// `{host}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
@@ -48,24 +49,24 @@ enum Piece {
     Placeholder(Placeholder),
 }
 
-/// Name of a value of the exchange.
+/// Placeholder: name of a value of the request or response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Placeholder {
     /// Scheme of the request.
     Scheme,
-    /// Host and port of the request.
+    /// Host and port of the request, or the host that a rule sets.
     Host,
-    /// Path that the origin gets.
+    /// Path that the origin gets; in a redirect or a response of a rule, that of the request.
     Path,
-    /// First value of a parameter that the origin gets.
+    /// First value, undecoded, of a parameter in the query that belongs to [`Placeholder::Path`].
     Query(Box<str>),
     /// First value of a request field.
     Header(HeaderName),
-    /// Value of a request cookie.
+    /// First value of a request cookie.
     Cookie(Box<str>),
     /// Address of the client.
     Client,
-    /// Class of the device.
+    /// Class of the client's device, by `User-Agent`.
     Device,
     /// Status of the response.
     Status,
@@ -120,7 +121,7 @@ impl Template {
         Ok(Self { text: text.into(), pieces })
     }
 
-    /// Returns the text as typed.
+    /// Returns the text of the template as it was parsed, with its placeholders in braces.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -134,7 +135,7 @@ impl Template {
         })
     }
 
-    /// Returns the text without placeholders, or `None` if it has one.
+    /// Returns the text if it has no placeholder, with doubled braces as single ones.
     #[must_use]
     pub fn fixed(&self) -> Option<&str> {
         match &*self.pieces {
@@ -144,10 +145,10 @@ impl Template {
         }
     }
 
-    /// Returns the text with the values of its placeholders, at most [`VALUE_MAX`] bytes of it.
+    /// Returns the text with the values of its placeholders.
     ///
     /// # Errors
-    /// If it is longer.
+    /// If the result is longer than [`VALUE_MAX`].
     pub fn expand(&self, values: &impl Placeholders) -> Result<Vec<u8>, EditFailed> {
         let mut expanded = Vec::new();
         for piece in &self.pieces {

@@ -35,7 +35,7 @@ impl Probe {
         let sockets = ListeningSocket::open(address, inherited).map_err(|error| {
             anyhow::anyhow!(
                 "probe listener cannot listen on {address}: {error}; choose another address with \
-                 `probe` in the file"
+                 `probe`, or in its [[listener]], in the file"
             )
         })?;
         Ok(Self { sockets })

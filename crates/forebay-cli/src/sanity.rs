@@ -85,7 +85,7 @@ fn of_memory(size: u64, limit: Option<MemoryLimit>) -> anyhow::Result<Option<Str
         );
     }
     Ok(Some(format!(
-        "{}: little is left for connections and the system; \"60%\" is a size, too",
+        "{}: little is left for connections and the system; set memory.size lower, such as \"60%\"",
         above(MEMORY_WARN)
     )))
 }

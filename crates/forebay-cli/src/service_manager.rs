@@ -49,7 +49,11 @@ pub(crate) async fn watchdog(interval: Duration, pulses: Vec<Pulse>) {
         if stuck == 0 {
             notify(&[NotifyState::Watchdog]);
         } else {
-            tracing::error!(threads = stuck, "watchdog not notified: threads do not respond");
+            tracing::error!(
+                threads = stuck,
+                "watchdog of the service manager not notified, because threads do not respond: the \
+                 service manager may restart forebay"
+            );
         }
     }
 }
@@ -64,6 +68,9 @@ pub(crate) async fn beat(interval: Duration, pulse: Pulse) {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "service manager not notified");
+        tracing::warn!(
+            %error,
+            "service manager not notified of the state of forebay: it may act on an old one"
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use forebay_semantics::Scheme;
 use http::uri::Authority;
 
-/// Returns the normalised authority: lower case, without the default port of the scheme. `None` if
-/// it is malformed or has user information (RFC 9110 section 4.2.4).
+/// Returns the normalised authority: lower case, without the default port of the scheme or an empty
+/// port. `None` if it is malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
     if !text.is_empty() && text.bytes().all(is_of_host) {

@@ -143,7 +143,8 @@ impl Failure {
             Self::NoSite => "No site is configured for this host and path.",
             Self::AccessDenied => "This site is not open to the address of this client.",
             Self::RateLimited(_) => {
-                "This client has sent too many requests. Repeat it after the time in Retry-After."
+                "This client has sent too many requests. Repeat the request after the time in \
+                 Retry-After."
             }
             Self::Misdirected => {
                 "The requested host is not served on this address and port of the cache."
@@ -161,7 +162,8 @@ impl Failure {
                 "The origin server answered with an error, and no stored response may replace it."
             }
             Self::Load(LoadError::Overloaded(_)) => {
-                "The cache has reached a limit on waiting requests or memory. Try again later."
+                "The cache has reached a limit on waiting requests, memory or connections to the \
+                 origin server. Try again later."
             }
             Self::Load(LoadError::Unavailable(_)) => {
                 "The origin server failed or was too slow, and is not asked for a while. Try again later."

@@ -146,13 +146,13 @@ pub(crate) struct CountedResponse<'a> {
 }
 
 impl Metrics {
-    /// Creates the metrics, all with the value zero, for a build whose commit is not known.
+    /// Creates the metrics for a build whose commit is not known.
     #[must_use]
     pub fn new() -> Self {
         Self::of_commit("unknown")
     }
 
-    /// Creates the metrics, all with the value zero. `commit` names the source of the binary.
+    /// Creates the metrics. `commit` names the source of the binary in `forebay_build_info`.
     #[must_use]
     pub fn of_commit(commit: &'static str) -> Self {
         let seconds = || Histogram::new(SECONDS);
@@ -198,7 +198,8 @@ impl Metrics {
     fn register(&mut self, commit: &'static str) {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", commit)];
         let info = Info::new(build);
-        self.registry.register("build", "Version and commit of the running binary", info);
+        let help = "Version and commit of the running binary, as labels; the value is always 1";
+        self.registry.register("build", help, info);
         self.process.register(&mut self.registry);
         self.register_requests();
         self.register_waits();
@@ -209,7 +210,8 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "requests",
-            "Requests answered, by site, method, status code and cache result",
+            "Requests answered, by site, method, status code and cache result; site is - for \
+             rejected requests, and method is - if it is not known",
             self.requests.clone(),
         );
         registry.register(
@@ -220,14 +222,16 @@ impl Metrics {
         );
         registry.register(
             "lookups",
-            "Lookups in storage tiers (memory, disk, Redis), by tier and result",
+            "Lookups in storage tiers (memory, disk, Redis), by tier and result (hit, miss; in \
+             memory also stale: an entry that cannot be used without a fetch)",
             self.lookups.clone(),
         );
         registry.register(
             "misses",
-            "Requests that memory did not answer alone, by reason; answers from disk or Redis count, \
-             and rejected requests do not. Reason early-refresh means that memory answered with a \
-             fresh response, which is being refreshed",
+            "Requests that memory did not answer alone, by reason; answers from disk or Redis and \
+             requests that bypass the cache count, and rejected requests do not. Reason \
+             early-refresh means that memory answered with a fresh response, which is being \
+             refreshed",
             self.misses.clone(),
         );
         registry.register(
@@ -286,11 +290,16 @@ impl Metrics {
         );
         registry.register(
             "invalidations",
-            "Purges carried out for clients of this instance, unsafe requests included, by kind of \
-             target (key, tag, prefix, site, all); a purge by URL counts each of its keys",
+            "Purges carried out because a request to this instance demanded them (admin API, or \
+             an unsafe method), by kind of target (key, tag, prefix, site, all); a purge by URL \
+             counts each of its keys and tags, a purge by prefix each site",
             self.invalidations.clone(),
         );
-        registry.register("reloads", "Configuration reloads, by result", self.reloads.clone());
+        registry.register(
+            "reloads",
+            "Configuration reloads, by result (ok, or refused: the old configuration stays)",
+            self.reloads.clone(),
+        );
         registry.register(
             "refused",
             "Requests rejected, client connections rejected or closed by a timeout (also the idle \
@@ -443,7 +452,8 @@ impl Metrics {
         self.edge.denied(site);
     }
 
-    /// Sets the end of the validity of each certificate, and the totals of certificate loads.
+    /// Replaces the expiry times of the certificates by those of `store`, and sets the totals of
+    /// certificate loads.
     pub fn set_certificates(&self, store: &CertificateStore) {
         self.edge.set_certificates(store);
     }
@@ -453,7 +463,8 @@ impl Metrics {
         self.edge.h2_streams()
     }
 
-    /// Sets the totals of orders that ended with an automatic certificate, and of failed ones.
+    /// Sets the totals since the start of the process: orders that ended with an automatic
+    /// certificate, and failed ones.
     pub fn set_acme_orders(&self, issued: u64, failed: u64) {
         self.edge.set_acme_orders(issued, failed);
     }
@@ -468,12 +479,14 @@ impl Metrics {
         self.process.set_phase(phase);
     }
 
-    /// Counts `number` objects that were cut when the time limit of a drain was reached.
+    /// Counts `number` objects that were cut when the time limit of a drain was reached. A tunnel
+    /// counts itself when it is dropped while it carries bytes.
     pub fn count_drain_cut(&self, cut: DrainCut, number: usize) {
         self.process.drain_cut_of(cut).inc_by(number as u64);
     }
 
-    /// Sets the number of lines of a log that were dropped.
+    /// Sets the number of lines of the log with this name that were dropped since the start of the
+    /// process.
     pub fn set_log_dropped(&self, log: &'static str, total: u64) {
         self.process.set_log_dropped(log, total);
     }
@@ -505,8 +518,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of live instances that share a tier, and the time since this one last
-    /// confirmed that it had missed no purge; `None` if never.
+    /// Sets the number of live instances that share a tier, this one included, and the time since
+    /// this one last confirmed that it had missed no purge of another; `None` if never.
     pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
         self.cluster.sharing(instances, lag);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Phase of the process. The numbers are the values of the metric `state`.
+/// Phase of the process. The numbers are the values of the metric `forebay_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -10,7 +10,8 @@ pub enum Phase {
     Starting = 0,
     /// Requests are answered.
     Ready = 1,
-    /// A stop was requested: each HTTP/1 response ends its connection.
+    /// A stop was requested: requests are still answered, and each HTTP/1 response ends its
+    /// connection.
     Draining = 2,
 }
 

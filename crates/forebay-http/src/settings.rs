@@ -22,20 +22,24 @@ pub use origin::{
 /// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteSettings {
-    /// Name of the site in keys, metrics, logs and purges.
+    /// Name of the site in keys, metrics, logs and purges; unique among the sites of a service.
     pub id: Box<str>,
-    /// Hosts that the site answers for; empty means every host.
+    /// Hosts that the site answers for. Empty means every host, where no other site that names the
+    /// host accepts the path.
     pub hosts: Vec<HostPattern>,
-    /// Path prefix that the site answers for, without a slash at its end; it is removed before a
-    /// request is forwarded.
+    /// Path prefix that the site answers for, without a slash at its end; `None` means every path.
+    /// The prefix is removed from the key and from the forwarded request.
     pub prefix: Option<Box<str>>,
     /// Origin server of the site.
     pub origin: OriginSettings,
-    /// Maximum time for the origin's response head, and for each further piece of its body.
+    /// Maximum time from the start of a fetch to the origin's response head, with the waits for a
+    /// connection. Also the maximum time for each piece of the body, unless
+    /// [`PhaseTimeouts::body`] is set.
     pub fetch_timeout: Duration,
     /// Rules for storing the responses of the site.
     pub rules: Rules,
-    /// Maximum number of stored variants of one URL.
+    /// Maximum number of variants of one URL in memory; beyond it the least recently used are
+    /// removed.
     pub variants_max: usize,
     /// Requirements of a request that states none: early refresh, soft timeout, staleness while the
     /// origin is unreachable.
@@ -47,13 +51,15 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// Answers plain hits from memory without parsing the request for other purposes. Responses are
-    /// the same; `false` helps to find out whether a defect is in this path.
+    /// Answers plain HTTP/1 hits from memory without hyper and the full request parser if `true`.
+    /// Responses are the same; `false` helps to find out whether a defect is in this path.
     pub direct_hits: bool,
-    /// Maximum number of requests per second that force a fetch of a fresh entry (`no-cache`,
-    /// `max-age`, `min-fresh`); beyond it they get the fresh entry. `None` is no limit.
+    /// Maximum number of requests per second, of all clients of the site in this process, that
+    /// force a fetch of a fresh entry (`no-cache`, `max-age`, `min-fresh`). Further ones get the
+    /// fresh entry. `None` is no limit.
     pub client_reloads_max: Option<u32>,
-    /// Maximum time to wait for a fetch of another instance.
+    /// Maximum time that a fetch waits for the fetch of the same key by another instance, before
+    /// this instance fetches too.
     pub lease_wait_max: Duration,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
@@ -65,11 +71,13 @@ pub struct SiteSettings {
     pub access: ClientAccess,
     /// Maximum rate of requests per client; `None` means no limit.
     pub rate_limit: Option<RateLimitSettings>,
-    /// Value of `Strict-Transport-Security` on https, unless the origin sent one.
+    /// Value of `Strict-Transport-Security` in responses to https requests, unless the origin sent
+    /// the field; `None` adds no field.
     pub hsts: Option<HeaderValue>,
     /// Adds `Forwarded` (RFC 7239) to requests to the origin if `true`.
     pub is_forwarded_added: bool,
-    /// Response for requests that would get an error because the origin is unavailable.
+    /// Response instead of an error if the origin is unreachable, invalid, too slow or not asked;
+    /// `None` sends the error.
     pub fallback: Option<Fallback>,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
@@ -78,8 +86,8 @@ pub struct SiteSettings {
 }
 
 impl SiteSettings {
-    /// Returns default settings for a site that accepts every request and whose origin is at
-    /// `authority`.
+    /// Returns default settings for a site that accepts every host, path and client, and whose
+    /// origin is at `authority`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, authority: Authority) -> Self {
         Self {
@@ -125,9 +133,10 @@ impl SiteSettings {
 /// Rate limit of the clients of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitSettings {
-    /// Rate and burst of each client.
+    /// Rate and burst of each client address (IPv6: each /64) at one site of this process.
     pub limit: RateLimit,
-    /// Responses from the cache without a fetch do not count if `true`.
+    /// If `true`, responses from memory without a fetch or refresh do not count, and neither do
+    /// responses that a rule makes.
     pub exempts_hits: bool,
 }
 
@@ -160,7 +169,9 @@ pub struct OptIns {
     pub body_max: usize,
 }
 
-/// Response to requests for which there is no response of the origin.
+/// Prepared response of a site instead of an error: if neither a response of the origin nor a
+/// stored one can be sent, because the origin failed, was too slow, or is not asked (circuit
+/// breaker, limits on fetches). Error responses of the origin are not replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
     /// Status code of the fallback response.

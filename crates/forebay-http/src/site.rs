@@ -101,7 +101,8 @@ impl Site {
         self.strip_prefix(path).is_some()
     }
 
-    /// Returns the path without the site's prefix, or `None` if the path is not below the prefix.
+    /// Returns the path without the site's prefix, or the whole path if the site has none. `None`
+    /// if the path does not begin with the prefix, followed by `/`, `?` or its end.
     #[must_use]
     pub fn strip_prefix<'p>(&self, path: &'p str) -> Option<&'p str> {
         let Some(prefix) = &self.settings.prefix else { return Some(path) };
@@ -149,8 +150,9 @@ impl Sites {
         sites
     }
 
-    /// Returns the site for a host and path. `authority` must be in lower case; its port is
-    /// ignored.
+    /// Returns the site for a host and path: among those that accept the path, one that names the
+    /// host, then one of the longest parent domain, then one for every host. The longest prefix
+    /// has priority within each group. `authority` must be in lower case; its port is ignored.
     #[must_use]
     pub fn find(&self, authority: &str, path: &str) -> Option<&Arc<Site>> {
         if let ([only], []) = (&*self.every, &*self.below)
@@ -165,13 +167,14 @@ impl Sites {
         exact.chain(below).chain(&self.every).find(|site| site.takes(path))
     }
 
-    /// Returns the site for a request without a host: one that accepts every host.
+    /// Returns the site for a request without a host: among those for every host that accept the
+    /// path, the one with the longest prefix.
     #[must_use]
     pub fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
         self.every.iter().find(|site| site.takes(path))
     }
 
-    /// Returns all sites, in the order of the configuration.
+    /// Returns all sites, in the order in which they were passed to [`new`](Self::new).
     #[must_use]
     pub fn all(&self) -> &[Arc<Site>] {
         &self.all

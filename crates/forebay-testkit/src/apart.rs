@@ -31,14 +31,16 @@ const STEPS: usize = 24;
 /// Maximum number of requests that are under way at once.
 const CROWD_MAX: u64 = 4;
 
-/// An origin of such pages, and what one history after the other asks of caches in front of it.
+/// Origin whose responses name the client that they were made for, and runner of random histories
+/// of requests against caches in front of it.
 #[derive(Debug)]
 pub struct Apart {
     origin: Origin,
     versions: Arc<Versions>,
 }
 
-/// Caches in front of the origin, as a history uses them.
+/// Caches in front of the origin of an [`Apart`], as a history uses them: addresses, clock and one
+/// idle connection to each.
 pub struct Caches {
     addresses: Vec<SocketAddr>,
     advance: Box<dyn Fn(Duration) + Send + Sync>,
@@ -47,7 +49,10 @@ pub struct Caches {
 }
 
 impl Apart {
-    /// Starts the origin.
+    /// Starts the origin on a free loopback port.
+    ///
+    /// # Errors
+    /// If no port can be bound.
     pub async fn start() -> anyhow::Result<Self> {
         let versions = Arc::new(Versions::default());
         let shown = versions.clone();
@@ -55,12 +60,17 @@ impl Apart {
         Ok(Self { origin, versions })
     }
 
-    /// The origin, to start caches in front of.
+    /// Returns the origin, in front of which a test starts its caches.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Runs the history that follows from a seed. An error names the seed and what was read.
+    /// Runs the history that follows from a seed: 24 steps of requests, and of changes of the pages
+    /// or the time.
+    ///
+    /// # Errors
+    /// If a response names another client or another content coding than its request, has an
+    /// unexpected status, or does not arrive. The error names the seed and the step.
     pub async fn history(&self, seed: u64, caches: &mut Caches) -> anyhow::Result<()> {
         self.steps(seed, caches).await.with_context(|| format!("history of seed {seed}"))
     }
@@ -89,7 +99,8 @@ impl Apart {
 }
 
 impl Caches {
-    /// Caches that listen here. `advance` moves their time, if it can be moved.
+    /// Describes caches that listen at `addresses`. `advance` moves their clocks; it may do
+    /// nothing.
     pub fn new(
         addresses: Vec<SocketAddr>,
         advance: impl Fn(Duration) + Send + Sync + 'static,

@@ -137,7 +137,7 @@ impl FaultProxy {
         self.address
     }
 
-    /// Replaces all faults.
+    /// Replaces all faults, for open and new connections.
     pub fn set(&self, faults: Faults) {
         self.shared.faults.send_replace(faults);
     }
@@ -157,17 +157,18 @@ impl FaultProxy {
         self.shared.cuts.send_modify(|cuts| cuts.resets += 1);
     }
 
-    /// Closes one direction of all open connections.
+    /// Closes one direction of all open connections, as if its sender had shut down writing.
     pub fn half_close_all(&self, direction: Direction) {
         self.shared.cuts.send_modify(|cuts| cuts.half_closes[direction as usize] += 1);
     }
 
-    /// Number of connections accepted so far.
+    /// Number of connections accepted so far, with those that were reset because of
+    /// [`Faults::refuses`].
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// Number of open connections.
+    /// Number of open connections to the server.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }

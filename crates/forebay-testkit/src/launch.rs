@@ -94,7 +94,8 @@ impl Launch {
     /// ready`.
     ///
     /// # Errors
-    /// If there is no such line; the error contains the exit status and the output.
+    /// If the process cannot be started or prints no such line; the error contains the exit status
+    /// and the output.
     pub async fn start(self) -> anyhow::Result<Launched> {
         let mut launched = self.spawn()?;
         let line = match launched.ready_line().await {
@@ -166,7 +167,7 @@ struct Ready {
 }
 
 impl Launched {
-    /// Address that it serves clients on.
+    /// First address in the ready line, on which the process serves clients.
     pub fn address(&self) -> SocketAddr {
         self.ready.address
     }
@@ -191,7 +192,8 @@ impl Launched {
         Client::connect(admin).await?.ask(&request).await
     }
 
-    /// Sum of the samples of a metric, such as `name` or `name{label="value"}`; 0 without any.
+    /// Sum of the samples of a metric, such as `name` or `name{label="value"}`, without its
+    /// fraction; 0 without any sample.
     ///
     /// # Errors
     /// If the metrics cannot be read.

@@ -205,7 +205,7 @@ impl RedisServer {
         self.folder.path().join("redis.sock")
     }
 
-    /// Output so far.
+    /// Lines of stdout so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.so_far()
     }

@@ -144,7 +144,7 @@ impl Explained {
         let scheme = uri.scheme_str().and_then(Scheme::parse);
         let scheme =
             scheme.context("--explain needs a URL that begins with http:// or https://")?;
-        let host = uri.host().context("the URL has no host")?.to_ascii_lowercase();
+        let host = uri.host().context("--explain needs a URL with a host")?.to_ascii_lowercase();
         let target = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let method = Method::from_bytes(self.method.as_bytes())
             .with_context(|| format!("\"{}\" is not a method", self.method))?;
@@ -171,7 +171,7 @@ fn response_of(text: &str) -> anyhow::Result<(StatusCode, HeaderMap)> {
     let text = text.trim();
     let (status, fields) = text.split_once(' ').unwrap_or((text, ""));
     let status = status.parse::<StatusCode>();
-    let status = status.with_context(|| format!("\"{text}\" must begin with a status"))?;
+    let status = status.with_context(|| format!("response \"{text}\" must begin with a status"))?;
     let lines = fields.split(';').map(str::trim).filter(|line| !line.is_empty());
     let headers = lines.map(field).collect::<anyhow::Result<HeaderMap>>()?;
     Ok((status, headers))
@@ -200,7 +200,7 @@ fn site<'c>(
     let ranked = config.sites.iter().filter_map(|site| Some((rank(site)?, site)));
     let found = ranked.max_by_key(|(rank, _)| *rank);
     let Some((_, site)) = found else {
-        bail!("no site answers for {} {}", parts.host, parts.target);
+        bail!("no site answers for host {} and target {}", parts.host, parts.target);
     };
     let prefix = site.prefix.as_deref().unwrap_or_default();
     let rest = parts.target.strip_prefix(prefix).unwrap_or_default();

@@ -14,28 +14,30 @@ use http::{HeaderMap, HeaderValue};
 pub struct ConnectionInfo {
     /// Source that a trusted proxy named by the PROXY protocol, or else the socket's peer.
     pub peer: PeerAddress,
-    /// Scheme of the listener.
+    /// Scheme of the connection: https with TLS, or if a PROXY header states that the client used
+    /// TLS.
     pub scheme: Scheme,
-    /// Verified client certificate as a value of `Client-Cert` (RFC 9440 section 2.2).
+    /// Verified client certificate as a value of `Client-Cert` (RFC 9440 section 2.2); `None` if
+    /// the client sent none.
     pub certificate: Option<HeaderValue>,
-    /// Handling of requests.
+    /// Handling of the requests: responses, or redirects to https.
     pub role: Role,
-    /// Ids of the sites that the listener serves; `None` means all.
+    /// Ids of the sites that the listener serves; requests for others get 421. `None` means all.
     pub sites: Option<Arc<[Box<str>]>>,
 }
 
 /// Handling of the requests of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Role {
-    /// Answers them from the cache or the origin.
+    /// Answers requests from the cache or the origin.
     #[default]
     Serve,
-    /// Redirects those for hosts of a site to https on this port.
+    /// Redirects requests that belong to a site to https on this port, with status 308.
     Redirect(u16),
 }
 
 impl ConnectionInfo {
-    /// Describes a connection without TLS.
+    /// Describes a connection without TLS, whose requests may be for all sites.
     #[must_use]
     pub const fn cleartext(peer: PeerAddress) -> Self {
         Self { peer, scheme: Scheme::Http, certificate: None, role: Role::Serve, sites: None }
@@ -58,11 +60,11 @@ impl From<SocketAddr> for ConnectionInfo {
 /// hit makes one.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Other end of the connection.
+    /// Source of the connection: the address in its PROXY header, or else the socket's peer.
     pub socket: PeerAddress,
     /// Client: `socket`, unless that is a trusted proxy which named another address.
     pub client: PeerAddress,
-    /// Scheme that the client used.
+    /// Scheme that the client used: as a trusted proxy states it, or else that of the connection.
     pub scheme: Scheme,
     origin: AddressOrigin,
     /// Further facts; `None` for most connections.
@@ -91,7 +93,8 @@ pub enum AddressOrigin {
 }
 
 impl Peer {
-    /// Determines the client of a request.
+    /// Determines the client of a request: from its fields if the connection's peer is a trusted
+    /// proxy, or else from the connection.
     #[must_use]
     pub fn of(connection: &ConnectionInfo, trust: &ProxyTrust, headers: &HeaderMap) -> Self {
         let mut peer = Self::of_connection(connection);
@@ -140,7 +143,7 @@ impl Peer {
         self.details = Some(Box::new(details));
     }
 
-    /// Returns the verified client certificate as a value of `Client-Cert`.
+    /// Returns the verified certificate of the connection's client as a value of `Client-Cert`.
     #[must_use]
     pub fn certificate(&self) -> Option<&HeaderValue> {
         self.details.as_ref()?.certificate.as_ref()
@@ -152,7 +155,8 @@ impl Peer {
         self.origin
     }
 
-    /// Describes the client to the origin.
+    /// Returns the facts for the fields that describe the client to the origin, such as
+    /// `X-Forwarded-For`; with `Forwarded` (RFC 7239) if `is_forwarded_added` is `true`.
     #[must_use]
     pub fn sender(&self, is_forwarded_added: bool) -> Sender<'_> {
         let details = self.details.as_deref();

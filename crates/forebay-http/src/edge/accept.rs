@@ -30,18 +30,20 @@ pub struct AcceptRules {
     pub proxy_protocol: bool,
     /// Limit on the connections of one client address.
     pub limits: Arc<AddressLimits>,
-    /// HTTP/2 is served on cleartext connections that begin with its preface if `true`.
+    /// Serves HTTP/2 on cleartext connections that begin with its preface if `true`; has no effect
+    /// with TLS, where ALPN decides.
     pub is_h2c: bool,
     /// TLS server; `None` for cleartext.
     pub tls: Option<TlsServer>,
-    /// Handling of requests.
+    /// Handling of the requests: responses, or redirects to https.
     pub role: Role,
-    /// Ids of the sites that are served; `None` means all.
+    /// Ids of the sites that are served; requests for others get 421. `None` means all.
     pub sites: Option<Arc<[Box<str>]>>,
 }
 
 impl AcceptRules {
-    /// Returns the rules of a cleartext listener for all sites.
+    /// Returns the rules of a cleartext listener for all sites, with HTTP/1 and HTTP/2, without
+    /// PROXY headers.
     #[must_use]
     pub fn cleartext(name: impl Into<Box<str>>, limits: Arc<AddressLimits>) -> Self {
         let (role, sites) = (Role::Serve, None);
@@ -65,9 +67,10 @@ async fn stop_and_grace(stop: &mut watch::Receiver<bool>) {
 }
 
 impl Connections {
-    /// Serves a connection that has just been accepted. It is closed without a response if its
-    /// PROXY header is missing or comes from an untrusted peer, if its client has too many
-    /// connections, or if the TLS handshake fails.
+    /// Serves a connection that has just been accepted, until it ends. It is closed without a
+    /// response in these cases: its PROXY header is required, and missing, invalid, late or from an
+    /// untrusted peer; its client address has too many connections (trusted proxies excepted); the
+    /// TLS handshake fails; it sends no first byte in time.
     pub async fn accept<S>(self, mut stream: S, peer: PeerAddress, rules: Arc<AcceptRules>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -40,7 +40,8 @@ impl AddressLimits {
         self.max.load(Ordering::Relaxed) > 0
     }
 
-    /// Counts a connection. `None` if its address has the maximum number already.
+    /// Counts a connection until the returned value is dropped. `None` if its address has the
+    /// maximum number already.
     #[must_use]
     pub fn admit(self: &Arc<Self>, address: PeerAddress) -> Option<CountedConnection> {
         let max = self.max.load(Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::response::error_page::{Page, RequestId, respond};
 use crate::service::Service;
 use crate::tunnel::{Tunnel, TunnelEnd};
 
-/// Settings and state shared by all client connections of a listener.
+/// Settings and state shared by client connections, of one or more listeners.
 #[derive(Clone)]
 pub struct Connections {
     /// Service that answers the requests.
@@ -42,9 +42,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Serves a client connection until the client disconnects, is rejected, or `stop` becomes
-    /// `true` and the current request is answered. If the connection became a tunnel, it continues
-    /// until the tunnel ends or this future is dropped.
+    /// Serves a client connection with HTTP/1, until the client disconnects, is rejected or times
+    /// out, or `stop` becomes `true` and the current request is answered. If the connection became
+    /// a tunnel, it continues until the tunnel ends or this future is dropped.
     pub async fn serve<S>(self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

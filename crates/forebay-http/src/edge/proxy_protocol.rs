@@ -29,33 +29,34 @@ const V1_LENGTH_MAX: usize = 107;
 /// Facts that a PROXY header states about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyFacts {
-    /// Address of the client; `None` for a connection of the proxy itself, such as a health check.
+    /// Address of the client; `None` if the header names none: for a connection of the proxy
+    /// itself, such as a health check, or of an unknown kind.
     pub source: Option<PeerAddress>,
-    /// Scheme of the client's connection, if the header states that it used TLS.
+    /// `Https` if the header (version 2) states that the client used TLS, or else `None`.
     pub scheme: Option<Scheme>,
 }
 
 /// Reason for which a connection without a valid header is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// The bytes are not a PROXY header.
-    #[error("the connection does not begin with a PROXY header")]
+    /// The bytes are not a valid PROXY header.
+    #[error("the connection does not begin with a valid PROXY header")]
     Invalid,
     /// The header is longer than the maximum.
     #[error("the PROXY header is longer than {LENGTH_MAX} bytes")]
     TooLong,
-    /// The header was not complete in time.
+    /// The header was not complete within 5 s.
     #[error("the PROXY header did not arrive within {READ_MAX:?}")]
     TooSlow,
-    /// The connection failed or ended.
-    #[error("the connection ended within the PROXY header")]
+    /// The connection failed or ended before the end of the header.
+    #[error("the connection ended before the end of the PROXY header: {0}")]
     Closed(#[from] io::Error),
 }
 
-/// Reads the header, and not one byte more.
+/// Reads the header of a connection within 5 s, and not one byte more.
 ///
 /// # Errors
-/// If the connection does not begin with a valid header; it must be closed then.
+/// If the connection does not begin with a valid header in time; it must be closed then.
 pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> Result<ProxyFacts, ProxyHeaderError> {
     let header = timeout(READ_MAX, read_bytes(stream)).await;
     let header = header.map_err(|_| ProxyHeaderError::TooSlow)??;

@@ -26,16 +26,19 @@ pub(super) struct ClusterMetrics {
 
 impl ClusterMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let leases = "Requests for a lease (the right of one instance to fetch a key), and ends of \
-                      waits and of leases, by result";
+        let leases = "Leases (rights of one instance to fetch a key): requests (granted, filled, \
+                      elsewhere, failed), ends of waits (woken, released, freed, overdue) and \
+                      losses (withdrawn), by result";
         registry.register("lease", leases, self.leases.clone());
         let received =
             "Purges by other instances or programs that were received and applied, by kind";
         registry.register("invalidations_received", received, self.received.clone());
-        let unpublished = "Purges whose first publication to the other instances failed, by kind";
+        let unpublished = "Purges whose first publication to the other instances failed, and which \
+                           are retried, by kind";
         registry.register("invalidations_unpublished", unpublished, self.unpublished.clone());
-        let revalidations = "Stored entries revalidated because purges may have been missed, by \
-                             result";
+        let revalidations = "Entries in memory that lower tiers were asked about because a purge \
+                             may have been missed, by result: a valid entry is there (confirmed) \
+                             or not (gone)";
         registry.register("revalidations_after_gap", revalidations, self.revalidations.clone());
         let bus = "Gaps (gap), disconnections (lost) and connections (heard) of the invalidation bus, \
                    which carries purges between instances";

@@ -129,7 +129,8 @@ impl EdgeMetrics {
         );
         registry.register(
             "handshakes",
-            "TLS handshakes, by listener and result",
+            "TLS handshakes that ended, by listener and result (full, resumed, failed, timeout, \
+             unknown-name, challenge)",
             self.handshakes.clone(),
         );
         registry.register(
@@ -145,13 +146,13 @@ impl EdgeMetrics {
         );
         registry.register(
             "certificate_loads",
-            "Attempts to load a certificate from its files, by result",
+            "Attempts to load a certificate from its files, by result (loaded, failed)",
             self.certificate_loads.clone(),
         );
         registry.register("h2_streams", "Open HTTP/2 streams of clients", self.h2_streams.clone());
         registry.register(
             "acme_orders",
-            "Orders of automatic certificates, by result",
+            "Orders of automatic certificates that ended, by result (issued, failed)",
             self.acme_orders.clone(),
         );
         registry.register(
@@ -162,12 +163,14 @@ impl EdgeMetrics {
         );
         registry.register(
             "denied",
-            "Requests answered with 403 because the site is not open to the client's address, by site",
+            "Requests answered with 403 because allow or deny of the site excludes the client's \
+             address, by site",
             self.denied.clone(),
         );
         registry.register(
             "rate_limited",
-            "Requests answered with 429 because their client exceeded the rate limit of the site, by site",
+            "Requests answered with 429 because their client exceeded the rate limit of the site, \
+             by site",
             self.rate_limited.clone(),
         );
         // Created at zero, so that an alert sees the first increase.

@@ -16,7 +16,8 @@ impl OriginMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "origin_state",
-            "State of the circuit breaker of a site: 0 closed, 1 half-open, 2 open.",
+            "State of the circuit breaker of a site: 0 closed, 1 half-open, 2 open; absent if the \
+             site has none",
             self.state.clone(),
         );
     }

@@ -26,8 +26,8 @@ pub struct ClientTimeouts {
     /// Maximum time from the start of a connection to its first byte. Default 30 s: a client that
     /// connects sends a request at once.
     pub first_byte_timeout: Duration,
-    /// Maximum time between two requests of a connection. Default 60 s: longer than clients pause
-    /// within one visit.
+    /// Maximum time from the end of a response to the first byte of the next request of the
+    /// connection. Default 60 s: longer than clients pause within one visit.
     pub idle_timeout: Duration,
     /// Time by which a request body may fall behind [`RATE_MIN`] (1 KiB/s on average) before the
     /// request fails with 408. Default 30 s: a short network failure is over by then.

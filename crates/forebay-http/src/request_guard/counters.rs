@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::client_timeouts::ExpiredTimeout;
 use super::framing::FramingError;
 
-/// Counters of all guarded connections of a listener, shared behind an `Arc` and read by the
-/// metrics.
+/// Counters of rejections and timeouts of client connections (HTTP/1 and HTTP/2), shared by any
+/// number of listeners behind an `Arc` and read by the metrics.
 #[derive(Debug, Default)]
 pub struct GuardCounters {
     framing_errors: [AtomicU64; FramingError::ALL.len()],
@@ -22,7 +22,8 @@ pub struct GuardCounters {
 }
 
 impl GuardCounters {
-    /// Returns the number of connections rejected for this framing error.
+    /// Returns the number of requests rejected for this framing error. In HTTP/1 each rejection
+    /// closes its connection.
     pub fn framing_errors(&self, why: FramingError) -> u64 {
         self.framing_errors[why as usize].load(Ordering::Relaxed)
     }
@@ -44,8 +45,8 @@ impl GuardCounters {
         self.idle_tunnels.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of interim responses discarded because their client had the maximum
-    /// number or did not read them.
+    /// Returns the number of interim responses discarded because those to one request exceeded 16
+    /// or 64 KiB in total.
     pub fn dropped_interims(&self) -> u64 {
         self.dropped_interims.load(Ordering::Relaxed)
     }

@@ -77,8 +77,8 @@ impl Interims {
     /// Queues an interim response, which is written as soon as the client reads it. `fields` must
     /// be safe for the client and must not contain framing fields.
     ///
-    /// Discards the response if the exchange has ended. Also discards it, and counts that, beyond
-    /// 16 interim responses or 64 KiB of them per request.
+    /// Discards the response if the final response has begun or the exchange has ended. Also
+    /// discards it, and counts that, beyond 16 interim responses or 64 KiB of them per request.
     pub fn send(&self, status: StatusCode, fields: &HeaderMap) {
         let Some(channel) = &self.0 else { return };
         let mut queue = channel.state.interims.queue.lock();

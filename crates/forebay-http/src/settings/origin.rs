@@ -25,9 +25,11 @@ pub struct OriginSettings {
     pub endpoints: Vec<EndpointSettings>,
     /// Value of `Host` in requests to the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
-    /// Maximum number of concurrent requests to the origin.
+    /// Maximum number of concurrent requests to the origin; further ones wait within the site's
+    /// `fetch_timeout`, then fail. Responses that cannot be shared use at most three quarters of
+    /// this number, tunnels at most half.
     pub connections_max: usize,
-    /// Maximum time for which an idle connection to the origin is kept.
+    /// Maximum time for which an idle connection to the origin is kept; zero keeps none.
     pub keep_alive: Duration,
     /// Maximum number of fields in one response head of the origin.
     pub fields_max: usize,
@@ -44,9 +46,9 @@ pub struct OriginSettings {
 /// Circuit breaker of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// Thresholds.
+    /// Thresholds, windows and times of the circuit breaker.
     pub rules: CallRules,
-    /// Status codes of responses that count as failures.
+    /// Status codes of responses that count as failures, like failed fetches.
     pub failure_statuses: Vec<u16>,
 }
 

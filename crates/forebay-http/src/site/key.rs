@@ -12,8 +12,9 @@ use forebay_semantics::Scheme;
 use crate::settings::SiteSettings;
 use crate::site::Site;
 
-/// Returns the primary key, shared by all variants, of a target at a site. The scheme is a part of it,
-/// unless the site ignores it: a stored redirect to https must never answer a request over https.
+/// Returns the primary key, shared by all variants, of a target at a site. `authority` must be
+/// normalised, and `target` be the one that is forwarded. The scheme is a part of the key, unless
+/// the site ignores it: a stored redirect to https must never answer a request over https.
 #[must_use]
 pub fn primary(site: &Site, scheme: Scheme, authority: &str, target: &str) -> KeyBuf {
     let mut key = KeyBuf::new(&site.settings.id);
@@ -40,7 +41,8 @@ pub(crate) fn stripped<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'
     })
 }
 
-/// Returns the normalised target of a path that the origin named.
+/// Returns the target of a path that the origin named, such as in `Location`. Only its query is
+/// normalised, because it has no prefix of the site.
 #[must_use]
 pub fn inner_target<'t>(site: &Site, path_and_query: &'t str) -> Cow<'t, str> {
     normalise_query(&site.settings, Cow::Borrowed(path_and_query))

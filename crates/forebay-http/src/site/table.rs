@@ -28,11 +28,12 @@ type Member = (Arc<Site>, Arc<HitCounters>);
 pub struct Reloaded {
     /// Number of sites with unchanged settings, which keep their connections.
     pub unchanged: usize,
-    /// Number of sites with changed settings.
+    /// Number of sites with changed settings and an id that existed before.
     pub changed: usize,
-    /// Number of new sites.
+    /// Number of sites with a new id.
     pub added: usize,
-    /// Number of removed sites. Their stored entries remain until they are evicted.
+    /// Number of sites whose id is gone. Their stored entries remain until they are evicted or
+    /// purged.
     pub removed: usize,
 }
 

@@ -29,7 +29,8 @@ pub enum Cut {
     Reset,
 }
 
-/// Answer, built step by step.
+/// Answer, built step by step. Methods that change the message have no effect on the answers `raw`,
+/// `hang`, `close` and `reset`.
 ///
 /// ```
 /// use std::time::Duration;

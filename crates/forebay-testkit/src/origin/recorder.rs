@@ -13,7 +13,7 @@ const PATHS_MAX: usize = 65_536;
 /// Counters of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests whose head arrived, answered or not.
+    /// Requests whose head arrived, and whose body ended or broke off; answered or not.
     pub requests: u64,
     /// Requests with `If-None-Match` or `If-Modified-Since`.
     pub conditional: u64,

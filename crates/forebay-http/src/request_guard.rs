@@ -63,10 +63,12 @@ pub use stream::Guarded;
 
 use hyper::server::conn::http1;
 
-/// Maximum length of a request target in bytes: several times the length that browsers send.
+/// Maximum length of a request target in bytes: several times the length that browsers send. Longer
+/// ones get 414.
 pub const TARGET_MAX: usize = 16 * 1024;
 
-/// Maximum number of fields in one head: hyper's own limit for parsing without an allocation.
+/// Maximum number of fields in one head or trailer section; more get 431. It is hyper's own limit
+/// for parsing without an allocation.
 pub const FIELDS_MAX: usize = 100;
 
 /// Maximum length of a request body in bytes. Bodies are streamed, so their size costs no memory;

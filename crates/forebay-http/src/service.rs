@@ -205,8 +205,9 @@ impl Service {
     /// Replaces all sites. The ids must be unique.
     ///
     /// Requests in progress finish with their old site. Entries belong to the id of a site and are
-    /// kept, even if that site is removed and added again later. A site with equal settings keeps
-    /// its connections, and so does one with equal origin, connections and `fetch_timeout`.
+    /// kept, even if that site is removed and added again later. A site keeps its connections and
+    /// the state of its circuit breaker if `fetch_timeout` and `origin` are equal (except
+    /// `origin.host`). It keeps the counts of its rate limit if `rate_limit` is equal.
     pub fn reload(&self, settings: &[SiteSettings]) -> Reloaded {
         let mut reloaded = Reloaded::default();
         // The closure is run again if another reload replaced the sites in between.

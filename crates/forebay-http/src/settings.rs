@@ -140,7 +140,7 @@ pub struct RateLimitSettings {
     pub exempts_hits: bool,
 }
 
-/// Networks of the clients that may use a site.
+/// Networks of the clients that may use a site; the requests of others get 403.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientAccess {
     /// Networks that may use the site; empty means all.

@@ -90,7 +90,8 @@ impl Reply {
         self.body.first_at.map(|at| at.saturating_duration_since(self.asked_at))
     }
 
-    /// Time from the request to the end of the body, if the body was read to its end.
+    /// Time from the request to the end of the body, complete or truncated; `None` before it is
+    /// read.
     pub fn end_after(&self) -> Option<Duration> {
         self.body.end_at.map(|at| at.saturating_duration_since(self.asked_at))
     }

@@ -6,7 +6,7 @@ use super::framing_error::FramingError;
 use super::request_line::RequestLine;
 
 /// Maximum number of bytes of one head, including empty lines before it: several times what
-/// browsers send. hyper is configured with the same limit.
+/// browsers send; larger heads get 431. hyper is configured with the same limit.
 pub const HEAD_MAX: usize = 64 * 1024;
 
 /// Framing of a request body (RFC 9112, 6.3).

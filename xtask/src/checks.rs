@@ -84,19 +84,14 @@ const CI: &[Step] = &[
         "clippy -p forebay-engine --features interleavings --all-targets --locked --quiet -- -D \
          warnings",
     ),
+    // The lints above build the library with all features.
     Step::new(
-        "each library feature alone, none, all?",
-        "hack check -p forebay --lib --each-feature --locked --quiet",
-    )
-    .with(&[("RUSTFLAGS", "")]),
+        "library without features?",
+        "check -p forebay --lib --no-default-features --locked --quiet",
+    ),
     Step::new(
         "format of the benchmarks?",
         "fmt --check --manifest-path crates/forebay-bench/Cargo.toml",
-    ),
-    Step::new(
-        "lints of the benchmarks?",
-        "clippy --manifest-path crates/forebay-bench/Cargo.toml --target-dir target \
-         --all-targets --locked --quiet -- -D warnings",
     ),
     Step::new("API documentation?", "doc --workspace --no-deps --locked --quiet")
         .with(&[("RUSTDOCFLAGS", "-D warnings")]),
@@ -124,13 +119,18 @@ const NIGHTLY: &[Step] = &[
         "deny --locked check licenses bans sources",
     ),
     Step::new(
-        "pairs of library features?",
+        "each library feature alone, and pairs?",
         "hack check -p forebay --lib --feature-powerset --depth 2 --locked --quiet",
     ),
     Step::new("each HTTP rule tested?", "xtask mutate").shows(Shows::LastLine),
     Step::new("public suite with Redis?", "xtask conformance --redis").shows(Shows::LastLine),
     Step::new("real servers and clients?", "xtask real-software").shows(Shows::LastLine),
     Step::new("build time of the library?", "xtask build-time").shows(Shows::LastLine),
+    Step::new(
+        "lints of the benchmarks?",
+        "clippy --manifest-path crates/forebay-bench/Cargo.toml --target-dir target \
+         --all-targets --locked --quiet -- -D warnings",
+    ),
     Step::new("benchmarks?", "xtask bench --quick"),
 ];
 

@@ -35,7 +35,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
 
 /// Cargo tools: cargo subcommand, version, and the commands that need it.
 const CARGO_TOOLS: &[(&str, &str, &[&str])] =
-    &[("hack", "0.6.46", &["ci", "nightly"]), ("deny", "0.20.2", &["nightly"])];
+    &[("hack", "0.6.46", &["nightly"]), ("deny", "0.20.2", &["nightly"])];
 
 /// Go programs: program, package with its version, and the commands that need it.
 const GO_TOOLS: &[(&str, &str, &[&str])] = &[(

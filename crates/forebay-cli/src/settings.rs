@@ -87,7 +87,8 @@ fn warn_of_risks(config: &ResolvedSite) {
             site = config.id,
             rule = unsafe_rule.rule,
             ignored = unsafe_rule.words,
-            "a rule stores responses that the origin forbids to store for all clients"
+            "unsafe_ignore of a rule: responses that the origin forbids to store or share are \
+             stored and served to all clients"
         );
     }
     let origin = &config.origin;
@@ -95,7 +96,8 @@ fn warn_of_risks(config: &ResolvedSite) {
         tracing::warn!(
             site = config.id,
             origin = %origin.url,
-            "certificate of the origin is not verified (verify = false): anyone on the path can answer for it"
+            "certificate of the origin is not verified (verify = false): anyone on the network \
+             path can answer for the origin"
         );
     }
 }

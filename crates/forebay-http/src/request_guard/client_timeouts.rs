@@ -23,8 +23,8 @@ pub struct ClientTimeouts {
     /// Maximum time from the first byte of a head to its last. Default 10 s: a head is a few
     /// packets, and a client that sends it byte by byte must not hold a connection for longer.
     pub head_timeout: Duration,
-    /// Maximum time from the start of a connection to its first byte. Default 30 s: a client that
-    /// connects sends a request at once.
+    /// Maximum time from the start of a connection, after its PROXY header and TLS handshake, to
+    /// its first byte. Default 30 s: a client that connects sends a request at once.
     pub first_byte_timeout: Duration,
     /// Maximum time from the end of a response to the first byte of the next request of the
     /// connection. Default 60 s: longer than clients pause within one visit.

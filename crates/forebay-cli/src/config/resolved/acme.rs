@@ -104,7 +104,7 @@ fn names(
     let message = match names.len() {
         0 => Some("no name to get a certificate for: set `names`, or `hosts` of a site".to_owned()),
         1..=NAMES_MAX => None,
-        count => Some(format!("{count} names are more than {NAMES_MAX}")),
+        count => Some(format!("has {count} names, which is more than the maximum of {NAMES_MAX}")),
     };
     if let Some(message) = message {
         provenance.refuse(section, name, message);

@@ -112,7 +112,7 @@ fn plain(file: &File, provenance: &mut Provenance<'_>) -> Option<Vec<ResolvedLis
     }
     for (n, address) in addresses.iter().enumerate() {
         if address.port() != 0 && addresses[..n].contains(address) {
-            provenance.refuse(&file.top, name, format!("names {address} twice"));
+            provenance.refuse(&file.top, name, format!("names {address} twice; remove one"));
         }
     }
     Some(addresses.into_iter().map(|address| ResolvedListener::plain(address, false)).collect())
@@ -139,11 +139,11 @@ fn listener(
     }
     of_operators(section, role, proxy_protocol, sites.as_deref(), provenance);
     if role == Some(ListenerRole::Probe) && tls == Some(true) {
-        let message = "answers probes without TLS; remove `tls`";
+        let message = "\"probe\" cannot be combined with `tls`; remove `tls`";
         provenance.refuse(section, options::LISTENER_ROLE.spec.name, message);
     }
     if role == Some(ListenerRole::Redirect) && tls == Some(true) {
-        let message = "redirects to https, so that it cannot have `tls` itself";
+        let message = "\"redirect\" is for connections without TLS; remove `tls`";
         provenance.refuse(section, options::LISTENER_ROLE.spec.name, message);
     }
     let asks = client_certificates.is_some_and(|asked| asked != ClientCertificates::Off);

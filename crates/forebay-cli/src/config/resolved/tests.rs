@@ -632,7 +632,8 @@ fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
         ),
         (
             listener("role = \"redirect\"\ntls = true\n"),
-            "f.toml:6:8: listener[0].role: redirects to https, so that it cannot have `tls` itself",
+            "f.toml:6:8: listener[0].role: \"redirect\" is for connections without TLS; remove \
+             `tls`",
         ),
         (
             listener("client_certificates = \"required\"\n"),

@@ -84,7 +84,7 @@ fn value(typed: &Typed, folder: &Path, problems: &mut Problems) -> Option<Value>
             if let Some(value) = &mut value {
                 value.set_sensitive(true);
             } else {
-                problems.report(typed.place, &typed.path, "the file is not a field value");
+                problems.report(typed.place, &typed.path, "the file does not hold a field value");
             }
             value.map(Value::Secret)
         }

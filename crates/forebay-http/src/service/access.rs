@@ -1,15 +1,19 @@
 //! Events of the access log.
 
 use std::fmt::Display;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use forebay_semantics::CacheStatus;
 use http::header::CACHE_STATUS;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 
 use crate::client::peer::{ConnectionInfo, Peer};
+use crate::metrics::HitCounters;
 use crate::response::body::ResponseBody;
 use crate::service::Service;
+use crate::site::Site;
 
 /// Log target of the access log: one event for each request while `log_access` is on, which is off
 /// by default.
@@ -102,6 +106,56 @@ impl Drop for PendingEvent<'_> {
         if self.request.is_some() {
             let took = self.took();
             self.write(&AccessEvent::aborted(took));
+        }
+    }
+}
+
+/// Hit that was answered without a parsed request.
+pub(crate) struct DirectHit<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) counters: &'a HitCounters,
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a str,
+    pub(crate) peer: &'a Peer,
+    pub(crate) status: StatusCode,
+    /// Length of the body in bytes.
+    pub(crate) body: u64,
+    pub(crate) cache_status: CacheStatus,
+}
+
+impl Service {
+    /// Enables or disables the access log for responses that begin from now on (target [`ACCESS`]).
+    /// Disabled by default.
+    pub fn log_access(&self, on: bool) {
+        self.access_log.store(on, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the access log is enabled.
+    pub(crate) fn logs_access(&self) -> bool {
+        self.access_log.load(Ordering::Relaxed)
+    }
+
+    /// Counts a hit that was answered without [`handle`](Self::handle), and logs it if the access
+    /// log is enabled. `took` is known if the hit is logged.
+    pub(crate) fn count_direct_hit(&self, hit: &DirectHit<'_>, took: Option<Duration>) {
+        let DirectHit { method, status, .. } = *hit;
+        self.count_hit(hit.site, Some(hit.counters), method, status);
+        if self.logs_access() {
+            let cache = hit.cache_status.to_bytes();
+            let event = AccessEvent {
+                status: status.as_u16(),
+                bytes: Some(hit.body),
+                took: took.unwrap_or_default(),
+                cache: str::from_utf8(&cache).unwrap_or("-"),
+            };
+            event.write(method, hit.target, hit.peer);
+        }
+    }
+
+    /// Logs the response to bytes that are not a valid request; only the peer is known.
+    pub(crate) fn log_refusal(&self, response: &Response<ResponseBody>, peer: &Peer) {
+        if self.access_log.load(Ordering::Relaxed) {
+            AccessEvent::of(response, Duration::ZERO).write("-", "-", peer);
         }
     }
 }

@@ -1,0 +1,232 @@
+//! Next step of a request: a hit, a response of its own, or an origin request.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use forebay_core::Why;
+use forebay_rules::Target;
+use forebay_rules::apply::InvalidTarget;
+use forebay_semantics::{CacheStatus, validate};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Response};
+use http_body::Body;
+
+use super::hit::{CacheLookup, PendingFetch};
+use super::origin_request::OriginRequest;
+use super::route::{INVALID_TARGET, Routed, route};
+use super::{Service, by_body, ended, secure};
+use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
+use crate::failure::Failure;
+use crate::metrics::CountedResponse;
+use crate::response::body::ResponseBody;
+use crate::response::deliver::RequestHead;
+use crate::rules::{Served, Values, finish};
+use crate::site::key;
+use crate::site::rate_limits::RateLimiter;
+use crate::tunnel::upgrade;
+
+/// Next step of a request, decided without waiting.
+pub(super) enum Dispatch<'s> {
+    Response(Response<ResponseBody>),
+    Forward(OriginRequest<'s>),
+    ByBody(OriginRequest<'s>),
+    Switch(OriginRequest<'s>, HeaderValue),
+    Fetch(OriginRequest<'s>, Box<PendingFetch>),
+}
+
+/// Next step of a request, with the header fields that it continues with.
+pub(super) struct Begun<'s> {
+    pub(super) dispatch: Dispatch<'s>,
+    /// Header fields after the edits of rules; absent if there were none.
+    pub(super) edited: Option<Box<HeaderMap>>,
+}
+
+impl<'s> From<Dispatch<'s>> for Begun<'s> {
+    fn from(dispatch: Dispatch<'s>) -> Self {
+        Self { dispatch, edited: None }
+    }
+}
+
+impl Service {
+    /// Selects the next step. It does not wait, so that the site table is borrowed only for the
+    /// duration of a lookup. An origin request owns its site.
+    pub(super) fn begin<B: Body>(
+        &self,
+        parts: &Parts,
+        connection: &ConnectionInfo,
+        body: &B,
+    ) -> Begun<'_> {
+        let site_table = self.site_table.load();
+        let peer = Peer::of(connection, site_table.trust(), &parts.headers);
+        if peer.origin() != AddressOrigin::Connection {
+            self.metrics.count_forwarded(peer.origin());
+        }
+        let routed = match route(&site_table, parts, peer) {
+            Ok(routed) => routed,
+            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)).into(),
+        };
+        if let Some(sites) = &connection.sites
+            && !sites.contains(&routed.site.settings.id)
+        {
+            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts)).into();
+        }
+        if !routed.site.settings.access.admits(routed.peer.client) {
+            self.metrics.count_denied(&routed.site.settings.id);
+            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts)).into();
+        }
+        if let Role::Redirect(port) = connection.role {
+            return Dispatch::Response(self.redirect(&routed, parts, port)).into();
+        }
+        let limiter = routed.site.rate_limiter.as_deref();
+        if let Some(limiter) = limiter.filter(|limiter| limiter.counts_hits())
+            && let Some(refused) = self.over_rate(limiter, &routed, parts)
+        {
+            return refused.into();
+        }
+        if routed.site.settings.rule_set.is_empty() {
+            return self.dispatch(&routed, parts, &parts.headers, body).into();
+        }
+        self.begin_with_rules(routed, parts, body)
+    }
+
+    /// Applies the rules of the site to the request, then selects the next step.
+    fn begin_with_rules<B: Body>(
+        &self,
+        mut routed: Routed<'_>,
+        parts: &Parts,
+        body: &B,
+    ) -> Begun<'_> {
+        let site = routed.site;
+        let outcome = routed.rules.outcome(site);
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let raw = key::stripped(site, path).unwrap_or(Cow::Borrowed("/"));
+        let values = Values {
+            id: &site.settings.id,
+            authority: &routed.authority,
+            target: &raw,
+            headers: Some(&parts.headers),
+            peer: Some(&routed.peer),
+            response: None,
+        };
+        if let Some(ended) = outcome.ended(Target::new(&raw).path) {
+            let response = self.end(&routed, parts, ended::respond(ended, &values), &values);
+            return Dispatch::Response(response).into();
+        }
+        let bypasses = outcome.bypasses();
+        let by_body = by_body::is_looked_up(site, parts, body);
+        let looked_up = !bypasses && (why_not_cached(parts, body).is_none() || by_body);
+        let values = Values { target: &routed.target, ..values };
+        let mut rules = routed.rules;
+        let edited = rules.edited(site, &parts.headers, &values, looked_up);
+        routed.rules = rules;
+        let headers = edited.as_ref().unwrap_or(&parts.headers);
+        let dispatch = if bypasses && upgrade::asked(parts).is_none() {
+            if let Some(refused) = self.over_fetch_rate(&routed, parts) {
+                return refused.into();
+            }
+            Dispatch::Forward(OriginRequest::new(self, &routed, Why::Rule))
+        } else {
+            self.dispatch(&routed, parts, headers, body)
+        };
+        Begun { dispatch, edited: edited.map(Box::new) }
+    }
+
+    /// Finishes the response of a rule that ends the request.
+    fn end(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        response: Result<Response<ResponseBody>, InvalidTarget>,
+        values: &Values<'_>,
+    ) -> Response<ResponseBody> {
+        let site = routed.site;
+        let mut response = match response {
+            Ok(response) => response,
+            Err(InvalidTarget) => return self.refuse(&INVALID_TARGET, parts),
+        };
+        if parts.method == Method::HEAD {
+            *response.body_mut() = ResponseBody::whole(Bytes::new());
+        }
+        CacheStatus::forward(Why::Rule).append_to(response.headers_mut());
+        finish(&routed.rules, site, &mut response, values, Served::Other);
+        secure::add_hsts(&mut response, site, routed.peer.scheme);
+        let (method, status) = (&parts.method, response.status());
+        let site = &*site.settings.id;
+        self.metrics.count(CountedResponse { site, method, status, cache: "rule" }, None);
+        response
+    }
+
+    /// Selects the next step of a request that no rule ends or forwards.
+    fn dispatch<B: Body>(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        headers: &HeaderMap,
+        body: &B,
+    ) -> Dispatch<'_> {
+        if let Some(why) = why_not_cached(parts, body) {
+            if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                return refused;
+            }
+            let origin_request = OriginRequest::new(self, routed, why);
+            let is_by_body = by_body::is_looked_up(routed.site, parts, body);
+            return if is_by_body {
+                Dispatch::ByBody(origin_request)
+            } else {
+                Dispatch::Forward(origin_request)
+            };
+        }
+        if let Some(protocols) = upgrade::asked(parts) {
+            if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                return refused;
+            }
+            return Dispatch::Switch(OriginRequest::new(self, routed, Why::Bypass), protocols);
+        }
+        match self.look(RequestHead { method: &parts.method, headers }, routed) {
+            CacheLookup::Hit(response) => Dispatch::Response(response),
+            CacheLookup::Miss(pending) => {
+                if let Some(refused) = self.over_fetch_rate(routed, parts) {
+                    return refused;
+                }
+                let why = pending.wanting.why();
+                Dispatch::Fetch(OriginRequest::new(self, routed, why), pending)
+            }
+        }
+    }
+
+    /// Counts a request that no stored response answers, if the rate limit exempts hits. Returns the
+    /// response if its client has sent too many.
+    fn over_fetch_rate(&self, routed: &Routed<'_>, parts: &Parts) -> Option<Dispatch<'_>> {
+        let limiter =
+            routed.site.rate_limiter.as_deref().filter(|limiter| !limiter.counts_hits())?;
+        self.over_rate(limiter, routed, parts)
+    }
+
+    /// Counts a request for the rate limit. Returns the response if its client has sent too many.
+    /// A trusted proxy that names no client is not limited: it has the requests of many.
+    #[inline(never)]
+    fn over_rate(
+        &self,
+        limiter: &RateLimiter,
+        routed: &Routed<'_>,
+        parts: &Parts,
+    ) -> Option<Dispatch<'_>> {
+        if routed.peer.origin() == AddressOrigin::ProxyItself {
+            return None;
+        }
+        let wait = limiter.admit(routed.peer.client, self.engine.clock().now()).err()?;
+        self.metrics.count_rate_limited(&routed.site.settings.id);
+        Some(Dispatch::Response(self.refuse(&Failure::RateLimited(wait), parts)))
+    }
+}
+
+fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Some(Why::Method);
+    }
+    // The meaning of a body in a GET is undefined (RFC 9110 section 9.3.1), so the request bypasses
+    // the cache.
+    let bypass = !body.is_end_stream() || validate::must_forward(&parts.headers);
+    bypass.then_some(Why::Bypass)
+}

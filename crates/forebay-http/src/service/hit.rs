@@ -1,0 +1,105 @@
+//! Hit path: lookup in memory, and the response from the stored entry.
+
+use std::borrow::Cow;
+
+use forebay_core::{Demand, KeyBuf};
+use forebay_engine::{Lookup, LookupResult, Miss, Select};
+use http::{HeaderMap, Method, Response, StatusCode};
+
+use super::route::Routed;
+use super::{Service, reloads, secure};
+use crate::client::credentials;
+use crate::client::peer::Peer;
+use crate::load::selecting;
+use crate::metrics::{CountedResponse, HitCounters};
+use crate::response::body::ResponseBody;
+use crate::response::deliver::RequestHead;
+use crate::rules::{Served, finish};
+use crate::site::{Site, key};
+
+/// Lookup that needs a load, with the reason.
+pub(crate) struct PendingFetch {
+    pub(crate) key: KeyBuf,
+    pub(crate) demand: Demand,
+    pub(crate) wanting: Miss,
+}
+
+/// Result of a lookup in memory.
+pub(super) enum CacheLookup {
+    Hit(Response<ResponseBody>),
+    Miss(Box<PendingFetch>),
+}
+
+impl Service {
+    /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
+    /// of the request.
+    pub(super) fn look(&self, head: RequestHead<'_>, routed: &Routed<'_>) -> CacheLookup {
+        let counters = routed.hits;
+        let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
+        let demand = routed.rules.demand(routed.site, head.headers);
+        let mut key =
+            key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
+        routed.rules.add_key_parts(routed.site, &mut key);
+        let select = Fields { headers: head.headers, peer: &routed.peer };
+        let ask = Lookup {
+            key: key.borrowed(),
+            demand: &demand,
+            select: &select,
+            credentials: credentials(head.headers),
+            coalesce: routed.rules.coalesce(routed.site),
+        };
+        let obtained = match self.engine.lookup(&ask) {
+            LookupResult::Hit(obtained) => obtained,
+            LookupResult::Miss(wanting) => {
+                match reloads::fresh_entry(&self.engine, &wanting, &ask, routed.site) {
+                    Some(obtained) => obtained,
+                    None => {
+                        self.metrics.count_lookup(wanting.why());
+                        return CacheLookup::Miss(Box::new(PendingFetch { key, demand, wanting }));
+                    }
+                }
+            }
+        };
+        let mut response = self.deliver(routed.logged(head), &obtained);
+        if !routed.site.settings.rule_set.is_empty() {
+            let values = routed.values(head.headers);
+            finish(&routed.rules, routed.site, &mut response, &values, Served::Stored);
+        }
+        secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
+        self.count_hit(routed.site, counters, head.method, response.status());
+        if let Some((counters, begun)) = begun {
+            counters.took(self.engine.clock().exact().saturating_sub(begun));
+        }
+        CacheLookup::Hit(response)
+    }
+
+    pub(super) fn count_hit(
+        &self,
+        site: &Site,
+        counters: Option<&HitCounters>,
+        method: &Method,
+        status: StatusCode,
+    ) {
+        counters.into_iter().for_each(HitCounters::count_lookup);
+        match counters {
+            Some(counters) if *method == Method::GET && status == 200 => counters.count(),
+            _ => {
+                let site = &*site.settings.id;
+                let answered = CountedResponse { site, method, status, cache: "hit" };
+                self.metrics.count(answered, None);
+            }
+        }
+    }
+}
+
+/// Selecting fields of the client's request, borrowed.
+struct Fields<'a> {
+    headers: &'a HeaderMap,
+    peer: &'a Peer,
+}
+
+impl Select for Fields<'_> {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        selecting(self.headers, self.peer, name)
+    }
+}

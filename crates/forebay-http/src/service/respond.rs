@@ -1,0 +1,121 @@
+//! Responses from entries, and error responses.
+
+use std::sync::atomic::Ordering;
+
+use forebay_core::Why;
+use forebay_engine::Outcome;
+use http::Response;
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+
+use super::route::{INVALID_HOST, LoggedRequest, Routed};
+use super::{Service, secure};
+use crate::failure::Failure;
+use crate::load::LoadDetails;
+use crate::metrics::CountedResponse;
+use crate::response::body::ResponseBody;
+use crate::response::deliver::{deliver, deliver_loaded};
+use crate::response::error_page::{Page, RequestId, respond};
+
+impl Service {
+    pub(crate) fn deliver(
+        &self,
+        logged: LoggedRequest<'_>,
+        obtained: &Outcome,
+    ) -> Response<ResponseBody> {
+        deliver(logged.request, obtained, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
+    }
+
+    /// Creates the response from the result of a load.
+    pub(crate) fn deliver_loaded(
+        &self,
+        logged: LoggedRequest<'_>,
+        obtained: &Outcome,
+        details: &LoadDetails,
+    ) -> Response<ResponseBody> {
+        deliver_loaded(logged.request, obtained, details, self.engine.clock().now())
+            .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
+    }
+
+    /// Error response to a request that cannot be answered, with a warning.
+    pub(crate) fn fail(
+        &self,
+        failure: &Failure,
+        logged: LoggedRequest<'_>,
+        why: Option<Why>,
+    ) -> Response<ResponseBody> {
+        let id = self.request_id();
+        let (site, code) = (logged.site, failure.code());
+        let (method, host, path) = (logged.request.method, logged.host, logged.path());
+        if failure.is_of_client() {
+            let site = &*site.settings.id;
+            tracing::debug!(site, %method, host, path, request = %id, code, "{failure}");
+        } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
+            tracing::warn!(
+                site = &*site.settings.id,
+                %method,
+                host,
+                path,
+                request = %id,
+                status = failure.status().as_u16(),
+                code,
+                cause = failure.cause(),
+                suppressed,
+                "{}",
+                failure.sentence()
+            );
+        }
+        let expose = logged.site.settings.expose_errors;
+        let fallback = logged.site.settings.fallback.as_ref();
+        let request_headers = logged.request.headers;
+        respond(failure, Page { request_headers, request: id, why, expose, fallback })
+    }
+
+    /// Redirects a request to https.
+    #[cold]
+    pub(super) fn redirect(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        port: u16,
+    ) -> Response<ResponseBody> {
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let response = secure::redirect(&routed.authority, path, port)
+            .unwrap_or_else(|| self.refuse(&INVALID_HOST, parts));
+        let site = &*routed.site.settings.id;
+        let (method, status) = (&parts.method, response.status());
+        self.metrics.count(CountedResponse { site, method, status, cache: "redirect" }, None);
+        response
+    }
+
+    /// Creates the response to a request that matches no site.
+    pub(super) fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
+        let id = self.request_id();
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        tracing::debug!(
+            method = %parts.method,
+            host,
+            target = %parts.uri,
+            request = %id,
+            code = failure.code(),
+            "client request rejected: {failure}"
+        );
+        let request_headers = &parts.headers;
+        let page = Page { request_headers, request: id, why: None, expose: false, fallback: None };
+        let response = respond(failure, page);
+        let answered = CountedResponse {
+            site: "-",
+            method: &parts.method,
+            status: response.status(),
+            cache: "refused",
+        };
+        self.metrics.count(answered, None);
+        response
+    }
+
+    fn request_id(&self) -> RequestId {
+        RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
+    }
+}

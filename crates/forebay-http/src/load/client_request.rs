@@ -1,0 +1,206 @@
+//! Request of a client, and the requests to the origin that it leads to.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{WallTime, may_fall_back};
+use forebay_engine::{Audience, Clock, Entry, LoadError, Loaded, Select};
+use forebay_semantics::{cdn_loop, forwarding, hop, validate};
+use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method};
+
+use super::Received;
+use super::selecting::selecting;
+use crate::client::logged_path;
+use crate::client::peer::Peer;
+use crate::origin::{FetchRequest, is_idle_close, no_body};
+use crate::request_guard::Interims;
+use crate::rules::{RequestRules, RuleChanges, Values};
+use crate::site::Site;
+use crate::site::tags::HostOrigin;
+
+/// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
+/// precise error message and gets the time to report it.
+const TIMEOUT_MARGIN: Duration = Duration::from_millis(5);
+
+/// Client's request with its site, as needed for requests to the origin.
+pub(crate) struct ClientRequest {
+    pub(crate) site: Arc<Site>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Target of the key, which the origin gets too.
+    pub(crate) target: PathAndQuery,
+    /// Normalised authority of the key.
+    pub(crate) authority: Box<str>,
+    /// Header fields of the client's request.
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: Peer,
+    /// Channel of interim responses to the client that started the load.
+    pub(crate) interims: Interims,
+    /// Rules of the site that match the request.
+    pub(crate) rules: RequestRules,
+    /// Changes by rules that affect whether the response is stored.
+    pub(crate) changes: RuleChanges,
+}
+
+impl Select for ClientRequest {
+    fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        selecting(&self.headers, &self.peer, name)
+    }
+}
+
+impl ClientRequest {
+    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`].
+    pub(super) async fn with_timeout(
+        &self,
+        load: impl Future<Output = Result<Loaded, LoadError>>,
+    ) -> Result<Loaded, LoadError> {
+        let patience = self.rules.fetch_timeout(&self.site);
+        let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
+        loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+    }
+
+    /// Logs a failed load whose stored response may be served stale instead. Other failures are
+    /// logged with the error response that the client gets.
+    pub(super) fn log_failure(
+        &self,
+        method: &Method,
+        prior: Option<&Entry>,
+        loaded: &Result<Loaded, LoadError>,
+    ) {
+        let (Some(prior), Err(error) | Ok(Loaded::Failed { error, .. })) = (prior, loaded) else {
+            return;
+        };
+        let (now, settings) = (self.clock.now(), &self.site.settings);
+        let failure = error.trouble(&settings.demand);
+        let is_refreshed_in_background = prior.meta.is_fresh(now)
+            || prior.meta.staleness(now) <= prior.meta.lifetime().stale_while_revalidate;
+        if !is_refreshed_in_background && !may_fall_back(&prior.meta, failure, now) {
+            return;
+        }
+        let Some(suppressed) = self.site.warnings.admit(now) else { return };
+        tracing::warn!(
+            site = &*settings.id,
+            %method,
+            host = &*self.authority,
+            path = logged_path(self.target.as_str()),
+            code = crate::origin::code(error),
+            cause = %error,
+            suppressed,
+            "origin fetch failed: clients get the stored response"
+        );
+    }
+
+    /// Returns the scheme and the authority of the key.
+    pub(crate) fn host_origin(&self) -> HostOrigin<'_> {
+        HostOrigin { scheme: self.peer.scheme, authority: &self.authority }
+    }
+
+    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
+    /// forwarding fields generated.
+    pub(crate) fn outgoing_fields(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let authority = HeaderValue::from_str(&self.authority).ok();
+        hop::strip_hop_by_hop(&mut headers);
+        let sender = self.peer.sender(self.site.settings.is_forwarded_added);
+        forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
+        let host = self.site.settings.origin.host.clone().or(authority);
+        if let Some(host) = host {
+            headers.insert(HOST, host);
+        }
+        if !self.site.settings.rule_set.is_empty() {
+            let values = self.values();
+            if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
+                self.changes.fail();
+            }
+        }
+        hop::add_via(&mut headers, http::Version::HTTP_11);
+        cdn_loop::add(&mut headers, &self.site.loop_marker);
+        headers
+    }
+
+    /// Returns the target that the origin gets.
+    pub(crate) fn origin_target(&self) -> PathAndQuery {
+        let edited = self.rules.origin_target(&self.site, self.target.as_str());
+        edited.unwrap_or_else(|| self.target.clone())
+    }
+
+    /// Returns the values of placeholders.
+    pub(crate) fn values(&self) -> Values<'_> {
+        Values {
+            id: &self.site.settings.id,
+            authority: &self.authority,
+            target: self.target.as_str(),
+            headers: Some(&self.headers),
+            peer: Some(&self.peer),
+            response: None,
+        }
+    }
+
+    /// Sends a request that may be retried.
+    pub(super) async fn ask(
+        &self,
+        question: impl Fn() -> FetchRequest,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        match self.ask_once(question(), company).await {
+            // RFC 9112 section 9.3.1: a safe request may be retried.
+            Err(error) if is_idle_close(&error) => self.ask_once(question(), company).await,
+            answered => answered,
+        }
+    }
+
+    /// Sends a request without a retry.
+    pub(super) async fn ask_once(
+        &self,
+        question: FetchRequest,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        let sent = self.clock.exact();
+        let mut response = self.site.origin.fetch(question, company).await?;
+        let delay = self.clock.exact().saturating_sub(sent);
+        tidy_fields(response.headers_mut(), self.clock.wall());
+        self.edit_response(&mut response);
+        Ok(Received { response, delay })
+    }
+
+    /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
+    /// adds the cache's own.
+    pub(super) fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
+        let mut headers = self.outgoing_fields();
+        validate::strip_conditions(&mut headers);
+        // An expectation (RFC 9110 section 10.1.1) and the length of an empty body belong to one
+        // client's request.
+        headers.remove(EXPECT);
+        headers.remove(CONTENT_LENGTH);
+        with(&mut headers);
+        let (target, interims) = (self.origin_target(), self.interims.clone());
+        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
+    }
+
+    /// Adds the client's `Range` and `If-Range`.
+    pub(super) fn take_range(&self, fields: &mut HeaderMap) {
+        for name in [RANGE, IF_RANGE] {
+            for value in self.headers.get_all(&name) {
+                fields.append(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Normalises the fields of a response before it is evaluated: removes hop-by-hop fields, adds
+/// `Via` and a missing `Date`.
+pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
+    hop::strip_hop_by_hop(headers);
+    hop::add_via(headers, http::Version::HTTP_11);
+    // RFC 7838 section 3: another server of the origin would bypass this cache.
+    headers.remove(ALT_SVC);
+    // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
+    if !headers.contains_key(DATE) {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());
+        if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at)) {
+            headers.insert(DATE, date);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Readers of addresses, networks, host names and URLs.
+
+use super::{Problems, Raw, Reader, Typed, bracketed, each, list, quoted, refuse, text};
+use crate::config::host::HostPattern;
+use crate::config::listen_address::ListenAddress;
+use crate::config::origin_url::OriginUrl;
+use crate::config::redis_url::RedisUrl;
+use forebay_semantics::Networks;
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use std::net::{IpAddr, SocketAddr};
+
+pub(crate) const ADDRESS: Reader<SocketAddr> = Reader {
+    kind: "address",
+    read: |typed, problems| text(typed, problems, parse_address),
+    show: |address| quoted(address),
+    order: None,
+};
+
+pub(crate) const OPTIONAL_ADDRESS: Reader<Option<SocketAddr>> = Reader {
+    kind: "address, or empty",
+    read: |typed, problems| match &typed.raw {
+        Raw::Text(empty) if empty.is_empty() => Some(None),
+        _ => (ADDRESS.read)(typed, problems).map(Some),
+    },
+    show: |address| address.map_or_else(|| quoted(""), quoted),
+    order: None,
+};
+
+pub(crate) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
+    kind: "address, or list of addresses",
+    read: |typed, problems| match &typed.raw {
+        Raw::Text(joined) => {
+            let one = |part: &str| Typed { raw: Raw::Text(part.trim().into()), ..typed.clone() };
+            let parts: Vec<Typed> = joined.split(',').map(one).collect();
+            each(&parts, problems, ADDRESS.read)
+        }
+        _ => list(typed, problems, ADDRESS.read),
+    },
+    show: |addresses| bracketed(addresses, |address| quoted(address)),
+    order: None,
+};
+
+pub(crate) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
+    kind: "address, or \"unix:\" and a path, or \"fd:\" and a name",
+    read: |typed, problems| text(typed, problems, ListenAddress::parse),
+    show: |address| quoted(address),
+    order: None,
+};
+
+pub(crate) const NETWORKS: Reader<Networks> = Reader {
+    kind: "list of networks",
+    read: |typed, problems| {
+        let sets = list(typed, problems, |item, problems| {
+            text(item, problems, |name| {
+                let mut set = Networks::default();
+                set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
+                Ok(set)
+            })
+        })?;
+        let mut all = Networks::default();
+        sets.iter().for_each(|set| all.extend(set));
+        Some(all)
+    },
+    show: |networks| bracketed(&networks.texts().collect::<Vec<_>>(), |text| quoted(text)),
+    order: None,
+};
+
+pub(crate) const DNS_NAMES: Reader<Vec<String>> = Reader {
+    kind: "list of host names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, parse_dns_name))
+    },
+    show: |names| bracketed(names, |name| quoted(name)),
+    order: None,
+};
+
+pub(crate) const CONTACTS: Reader<Vec<String>> = Reader {
+    kind: "list of URLs",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| {
+            text(item, problems, |url| match url.strip_prefix("mailto:") {
+                Some(address) if address.contains('@') => Ok(url.to_owned()),
+                _ => Err(format!("\"{url}\" is not a URL such as \"mailto:ops@shop.example\"")),
+            })
+        })
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+pub(crate) const HTTPS_URL: Reader<String> = Reader {
+    kind: "URL with https",
+    read: |typed, problems| {
+        text(typed, problems, |url| match url.parse::<Uri>() {
+            Ok(uri) if uri.scheme() == Some(&Scheme::HTTPS) => Ok(url.to_owned()),
+            _ => Err(format!("\"{url}\" is not a URL that begins with \"https://\"")),
+        })
+    },
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(crate) const HOSTS: Reader<Vec<HostPattern>> = Reader {
+    kind: "list of host names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, HostPattern::parse))
+    },
+    show: |hosts| bracketed(hosts, |host| quoted(host)),
+    order: None,
+};
+
+pub(crate) const ORIGIN: Reader<OriginUrl> = Reader {
+    kind: "URL, or table `[site.origin]`",
+    read: |typed, problems| text(typed, problems, OriginUrl::parse),
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(crate) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
+    kind: "list of exactly one URL",
+    read: |typed, problems| {
+        let urls = list(typed, problems, ORIGIN.read)?;
+        match urls.len() {
+            1 => Some(urls),
+            0 => refuse(typed, problems, "must name the origin, such as \"http://127.0.0.1:3000\""),
+            _ => {
+                let later = "this version supports one origin per site; keep one of the URLs";
+                refuse(typed, problems, later)
+            }
+        }
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+pub(crate) const ORIGIN_HOST: Reader<String> = Reader {
+    kind: "host name, with or without a port",
+    read: |typed, problems| text(typed, problems, parse_origin_host),
+    show: |host| quoted(host),
+    order: None,
+};
+
+pub(crate) const REDIS_URL: Reader<RedisUrl> = Reader {
+    kind: "URL of a Redis server",
+    read: |typed, problems| text(typed, problems, RedisUrl::parse),
+    show: |url| quoted(url),
+    order: None,
+};
+
+pub(crate) const REDIS_URLS: Reader<Vec<RedisUrl>> = Reader {
+    kind: "list of URLs of Redis servers",
+    read: |typed, problems| {
+        let urls = list(typed, problems, REDIS_URL.read)?;
+        if (1..=REDIS_URLS_MAX).contains(&urls.len()) {
+            return Some(urls);
+        }
+        refuse(typed, problems, format!("must name 1 to {REDIS_URLS_MAX} servers"))
+    },
+    show: |urls| bracketed(urls, |url| quoted(url)),
+    order: None,
+};
+
+/// Maximum number of servers in one list; servers of a cluster discover each other.
+const REDIS_URLS_MAX: usize = 64;
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let example = "write an IP address and a port, such as \"127.0.0.1:8080\"";
+        format!("\"{text}\" is not an address; {example}")
+    })
+}
+
+fn parse_dns_name(text: &str) -> Result<String, String> {
+    match HostPattern::parse(text)? {
+        HostPattern::Exact(name) if is_dns_name(&name) => Ok(name),
+        HostPattern::Exact(_) => Err(format!("\"{text}\" is an address; only names are possible")),
+        HostPattern::Below(_) => Err(format!(
+            "\"{text}\" is a wildcard, which only a challenge by DNS could prove; list the names"
+        )),
+    }
+}
+
+/// Returns `true` if a host is a name, not an IP address.
+pub(crate) fn is_dns_name(host: &str) -> bool {
+    !host.starts_with('[') && host.parse::<IpAddr>().is_err()
+}
+
+fn parse_origin_host(host: &str) -> Result<String, String> {
+    match host.parse::<Authority>() {
+        Ok(authority) if !host.contains('@') => Ok(authority.as_str().to_owned()),
+        _ => Err(format!("\"{host}\" is not a host name such as \"shop.internal\"")),
+    }
+}

@@ -1,0 +1,157 @@
+//! Readers of names, paths and other texts.
+
+use super::{Reader, bracketed, list, quoted, text};
+use forebay_semantics::client_address::AddressField;
+use http::HeaderValue;
+use std::path::PathBuf;
+
+pub(crate) const ADDRESS_FIELD: Reader<AddressField> = Reader {
+    kind: "name of a field",
+    read: |typed, problems| {
+        text(typed, problems, |name| {
+            AddressField::parse(name).ok_or_else(|| {
+                let example = "\"x-forwarded-for\", \"forwarded\" or \"cf-connecting-ip\"";
+                format!("\"{name}\" is not the name of a header field such as {example}")
+            })
+        })
+    },
+    show: |field| quoted(field.name()),
+    order: None,
+};
+
+pub(crate) const SITE_IDS: Reader<Vec<String>> = Reader {
+    kind: "list of ids of sites",
+    read: |typed, problems| list(typed, problems, SITE_ID.read),
+    show: |ids| bracketed(ids, |id| quoted(id)),
+    order: None,
+};
+
+pub(crate) const HSTS: Reader<HeaderValue> = Reader {
+    kind: "value of a field",
+    read: |typed, problems| {
+        text(typed, problems, |value| match HeaderValue::from_str(value) {
+            // RFC 6797 section 6.1.1: max-age is required.
+            Ok(parsed) if value.to_ascii_lowercase().contains("max-age=") => Ok(parsed),
+            _ => Err(format!("\"{value}\" must contain max-age, such as \"max-age=31536000\"")),
+        })
+    },
+    show: |value| quoted(value.to_str().unwrap_or_default()),
+    order: None,
+};
+
+pub(crate) const PATH: Reader<PathBuf> = Reader {
+    kind: "path of a file",
+    read: |typed, problems| {
+        text(typed, problems, |path| match path {
+            "" => Err("must not be empty".into()),
+            path => Ok(PathBuf::from(path)),
+        })
+    },
+    show: |path| quoted(path.display()),
+    order: None,
+};
+
+pub(crate) const SITE_ID: Reader<String> = Reader {
+    kind: "name of up to 64 of a-z, 0-9 and -",
+    read: |typed, problems| text(typed, problems, parse_site_id),
+    show: |id| quoted(id),
+    order: None,
+};
+
+pub(crate) const PREFIX: Reader<String> = Reader {
+    kind: "path",
+    read: |typed, problems| text(typed, problems, parse_prefix),
+    show: |prefix| quoted(prefix),
+    order: None,
+};
+
+pub(crate) const TEXT: Reader<String> = Reader {
+    kind: "text",
+    read: |typed, problems| text(typed, problems, |text| Ok(text.to_owned())),
+    show: |text| format!("{text:?}"),
+    order: None,
+};
+
+pub(crate) const FIELD_VALUE: Reader<HeaderValue> = Reader {
+    kind: "value of a field",
+    read: |typed, problems| {
+        text(typed, problems, |value| {
+            HeaderValue::from_str(value)
+                .map_err(|_| format!("\"{}\" is not a field value", value.escape_debug()))
+        })
+    },
+    show: |value| quoted(value.to_str().unwrap_or_default()),
+    order: None,
+};
+
+pub(crate) const QUERY_NAMES: Reader<Vec<String>> = Reader {
+    kind: "list of names",
+    read: |typed, problems| {
+        list(typed, problems, |item, problems| text(item, problems, parse_query_name))
+    },
+    show: |names| bracketed(names, |name| quoted(name)),
+    order: None,
+};
+
+pub(crate) const NAMESPACE: Reader<String> = Reader {
+    kind: "name of up to 64 of letters, digits, -, _, . and :",
+    read: |typed, problems| {
+        text(typed, problems, |name| match forebay_redis::check_namespace(name) {
+            Ok(()) => Ok(name.to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+    },
+    show: |name| quoted(name),
+    order: None,
+};
+
+pub(crate) const WORD: Reader<String> = Reader {
+    kind: "string",
+    read: |typed, problems| {
+        text(typed, problems, |word| match word {
+            "" => Err("must not be empty".into()),
+            word => Ok(word.to_owned()),
+        })
+    },
+    show: |word| quoted(word),
+    order: None,
+};
+
+/// Maximum length of a site id, which is a metric label and a part of every key.
+const SITE_ID_MAX: usize = 64;
+
+fn parse_site_id(id: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if id.is_empty() || id.len() > SITE_ID_MAX || !id.bytes().all(plain) {
+        return Err(format!("\"{id}\" must be 1 to {SITE_ID_MAX} of a-z, 0-9 and \"-\""));
+    }
+    Ok(id.to_owned())
+}
+
+fn parse_prefix(prefix: &str) -> Result<String, String> {
+    // RFC 3986 section 3.3: pchar and the slash. Other bytes never occur in a request target.
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
+    let reason = if !prefix.starts_with('/') {
+        "must begin with \"/\""
+    } else if prefix == "/" {
+        "means every path; remove the option instead"
+    } else if prefix.ends_with('/') {
+        "must not end with \"/\""
+    } else if !prefix.bytes().all(legal) {
+        "must be a plain path, without a query and with other characters percent-encoded"
+    } else if prefix.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+        "must not have empty, \".\" or \"..\" parts"
+    } else {
+        return Ok(prefix.to_owned());
+    };
+    Err(format!("\"{prefix}\" {reason}"))
+}
+
+fn parse_query_name(name: &str) -> Result<String, String> {
+    let stem = name.strip_suffix('*').unwrap_or(name);
+    if name.is_empty() || stem.contains(['*', '&', '=', '#', '?']) || !stem.is_ascii() {
+        let example = "a \"*\" is allowed at the end, as in \"utm_*\"";
+        return Err(format!("\"{name}\" is not the name of a query parameter; {example}"));
+    }
+    Ok(name.to_owned())
+}

@@ -234,7 +234,7 @@ mod tests {
                 && !matches!(spec.table, Table::TlsAcme | Table::TlsAcmeAccount)
                 && spec.table != Table::SiteRateLimit
         };
-        for spec in options::ALL.iter().filter(|spec| is_used(spec)) {
+        for spec in options::all().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         assert!(out.contains(sentence), "{out}");
         assert!(!out.contains("hidden"), "{out}");
         let is_redis = |spec: &Spec| matches!(spec.table, Table::Redis | Table::RedisFallback);
-        for spec in options::ALL.iter().filter(|spec| is_redis(spec)) {
+        for spec in options::all().filter(|spec| is_redis(spec)) {
             let path = spec.path().replacen("fallback.", "fallback[0].", 1);
             let is_there = out.lines().any(|line| line.starts_with(&format!("{path} ")));
             assert!(is_there, "no row {path} in\n{out}");

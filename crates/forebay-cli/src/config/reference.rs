@@ -144,7 +144,7 @@ fn the_reference_matches_the_options() {
 #[test]
 fn every_option_has_one_row() {
     let rendered = render();
-    for spec in super::options::ALL {
+    for spec in super::options::all() {
         assert_eq!(rendered.matches(&row(spec)).count(), 1, "{}", spec.path());
     }
 }

@@ -6,11 +6,11 @@ use http::HeaderValue;
 use http::header::{COOKIE, HeaderMap};
 
 use crate::compile::SiteFacts;
-use crate::edit::EditFailed;
 use crate::evaluate::Outcome;
 use crate::glob::NamePattern;
 use crate::request::Target;
 use crate::setting::{Kind, OriginParameter, Setting};
+use crate::template::EditFailed;
 
 /// Settings that change the target.
 const TARGET_KINDS: [Kind; 4] =
@@ -122,7 +122,7 @@ pub fn is_rewritten(outcome: &Outcome<'_>, before: &str, after: &str) -> bool {
 pub fn redirect_target(
     redirect: &crate::setting::Redirect,
     path: &str,
-    values: &impl crate::edit::Placeholders,
+    values: &impl crate::template::Placeholders,
 ) -> Result<HeaderValue, InvalidTarget> {
     let expanded = redirect.to.expand(values).map_err(|EditFailed| InvalidTarget)?;
     let expanded = match &redirect.from {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`rule`] | a rule as it is written: conditions and settings |
 //! | [`setting`] | settings, with the phase and the effect on caching of each |
-//! | [`edit`] | edits of header fields, and templates with placeholders |
+//! | [`edit`], [`template`] | edits of header fields; text with placeholders |
 //! | [`glob`], [`pattern`] | globs, names and regular expressions |
 //! | [`request`] | requests as conditions see them |
 //! | [`reading`] | the two readings of an ambiguous path |
@@ -30,15 +30,17 @@ pub mod reading;
 pub mod request;
 pub mod rule;
 pub mod setting;
+pub mod template;
 #[cfg(test)]
 mod tests;
 pub mod validate;
 
 pub use compile::{CompileError, RuleSet, SiteFacts};
-pub use edit::{EditFailed, Edits, Placeholder, Placeholders, Template, Value};
+pub use edit::{Edits, Value};
 pub use evaluate::{Ended, Matched, Outcome};
 pub use glob::{NamePattern, PathGlob, TextGlob};
 pub use pattern::Pattern;
 pub use request::{Request, Target};
 pub use rule::{Condition, Rule};
 pub use setting::{Kind, Setting};
+pub use template::{EditFailed, Placeholder, Placeholders, Template};

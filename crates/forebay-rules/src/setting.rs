@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use crate::edit::{Edits, Template};
+use crate::edit::Edits;
 use crate::glob::NamePattern;
 use crate::pattern::Pattern;
+use crate::template::Template;
 
 /// Effect of a setting on caching. If a path has two readings, a rule must match both for the
 /// setting to apply, unless its class is [`Class::Narrows`].

@@ -2,10 +2,11 @@
 
 use http::header::{HeaderName, SET_COOKIE, VARY};
 
-use crate::edit::{Edits, Placeholder, Template, Value, is_fixed};
+use crate::edit::{Edits, Value, is_fixed};
 use crate::glob::NamePattern;
 use crate::rule::{Condition, Rule};
 use crate::setting::{Class, Kind, Phase, Setting};
+use crate::template::{Placeholder, Template};
 
 /// Error in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

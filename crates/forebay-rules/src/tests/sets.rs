@@ -11,7 +11,6 @@ use proptest::prelude::*;
 use super::naive::case;
 use crate::apply::{filter_cookies, origin_target, redirect_target, target};
 use crate::compile::{CompileError, RULES_MAX, RuleSet, SiteFacts};
-use crate::edit::{Placeholder, Placeholders, Template};
 use crate::evaluate::Ended;
 use crate::glob::{NamePattern, PathGlob};
 use crate::pattern::Pattern;
@@ -20,6 +19,7 @@ use crate::rule::{Condition, Rule, Tests};
 use crate::setting::{
     ByStatus, Kind, OriginParameter, Redirect, Respond, Rewrite, Setting, StatusTest,
 };
+use crate::template::{Placeholder, Placeholders, Template};
 
 pub(super) fn path(glob: &str) -> Condition {
     Condition::Path(vec![PathGlob::parse(glob).unwrap()])

@@ -32,25 +32,17 @@ const HOP_BY_HOP: [HeaderName; 11] = [
     UPGRADE,
 ];
 
-/// Fields that a `Connection` option cannot remove. RFC 9110 section 7.6.1 forbids naming fields for
-/// every recipient there; a client that does it wants the next recipient to frame, route, authorise
-/// or cache the message differently from this cache (CVE-2022-45059).
-const END_TO_END: [&str; 39] = [
+/// Fields by which a recipient frames, routes, authorises or caches a message. Neither may a
+/// `Connection` option remove them, nor may they be trailers.
+pub(crate) const CONTROL: [&str; 30] = [
     "age",
     "authorization",
     "cache-control",
-    "cache-group-invalidation",
-    "cache-groups",
-    "cache-status",
     "cdn-cache-control",
-    "cdn-loop",
-    "content-disposition",
     "content-encoding",
-    "content-language",
     "content-length",
     "content-location",
     "content-range",
-    "content-security-policy",
     "content-type",
     "cookie",
     "date",
@@ -66,15 +58,28 @@ const END_TO_END: [&str; 39] = [
     "if-unmodified-since",
     "last-modified",
     "location",
-    "origin",
     "pragma",
     "range",
     "set-cookie",
-    "strict-transport-security",
     "surrogate-control",
     "vary",
     "via",
     "www-authenticate",
+];
+
+/// Further fields that a `Connection` option cannot remove. RFC 9110 section 7.6.1 forbids naming
+/// fields for every recipient there; a client that does it wants the next recipient to interpret
+/// the message differently from this cache (CVE-2022-45059).
+const END_TO_END: [&str; 9] = [
+    "cache-group-invalidation",
+    "cache-groups",
+    "cache-status",
+    "cdn-loop",
+    "content-disposition",
+    "content-language",
+    "content-security-policy",
+    "origin",
+    "strict-transport-security",
 ];
 
 /// Prefix of further fields that a `Connection` option cannot remove.
@@ -126,7 +131,9 @@ pub fn loops(headers: &HeaderMap) -> bool {
 /// Returns `true` for a field, named in lower case, that a `Connection` option cannot remove.
 #[must_use]
 pub fn is_end_to_end(name: &str) -> bool {
-    END_TO_END.binary_search(&name).is_ok() || name.starts_with(END_TO_END_PREFIX)
+    CONTROL.binary_search(&name).is_ok()
+        || END_TO_END.binary_search(&name).is_ok()
+        || name.starts_with(END_TO_END_PREFIX)
 }
 
 #[cfg(test)]
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn connection_cannot_remove_fields_for_every_recipient() {
-        for name in END_TO_END.into_iter().chain(["x-forwarded-for"]) {
+        for name in CONTROL.into_iter().chain(END_TO_END).chain(["x-forwarded-for"]) {
             let field = format!("{name}: x");
             let upper = name.to_uppercase();
             let mut message = headers(&[&format!("connection: {upper}"), &field]);
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_list_is_sorted_for_binary_search() {
-        assert!(END_TO_END.is_sorted());
+        assert!(CONTROL.is_sorted() && END_TO_END.is_sorted());
     }
 
     #[test]

@@ -3,56 +3,25 @@
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRAILER};
 
 use crate::fields::tokens;
-use crate::forwarding::hop::strip_hop_by_hop;
+use crate::forwarding::hop::{CONTROL, strip_hop_by_hop};
 
-/// Fields that must not be trailers (RFC 9110 section 6.5.1): they control framing, routing,
-/// request modifiers, authentication, interpretation or caching of the message. A recipient that
-/// merged them into the header would interpret the message differently.
-const NEVER_TRAILERS: [&str; 37] = [
-    "age",
-    "authorization",
-    "cache-control",
-    "cdn-cache-control",
-    "content-encoding",
-    "content-length",
-    "content-location",
-    "content-range",
-    "content-type",
-    "cookie",
-    "date",
-    "etag",
+/// Fields that must not be trailers beside [`CONTROL`] (RFC 9110 section 6.5.1). A recipient that
+/// merged one into the header would interpret the message differently.
+const NEVER_TRAILERS: [&str; 7] = [
     "expect",
-    "expires",
-    "forebay-cache-control",
-    "forwarded",
-    "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "last-modified",
-    "location",
     "max-forwards",
-    "pragma",
     "proxy-authorization",
-    "range",
     "retry-after",
-    "set-cookie",
     "set-cookie2",
-    "surrogate-control",
     "te",
-    "vary",
-    "via",
     "warning",
-    "www-authenticate",
 ];
 
 /// Removes forbidden and hop-by-hop fields from trailers. The rest may be forwarded as trailers;
 /// RFC 9110 section 6.5.1 forbids merging them into the header.
 pub fn strip_trailers(trailers: &mut HeaderMap) {
     strip_hop_by_hop(trailers);
-    for name in NEVER_TRAILERS {
+    for name in CONTROL.into_iter().chain(NEVER_TRAILERS) {
         trailers.remove(name);
     }
 }
@@ -93,8 +62,9 @@ mod tests {
         // RFC 9110 section 6.5.1.
         let value = HeaderValue::from_static("x");
         let connection = ["connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"];
-        let mut trailers: HeaderMap = NEVER_TRAILERS
+        let mut trailers: HeaderMap = CONTROL
             .into_iter()
+            .chain(NEVER_TRAILERS)
             .chain(connection)
             .chain(["server-timing", "content-digest", "grpc-status"])
             .map(|name| (HeaderName::from_static(name), value.clone()))

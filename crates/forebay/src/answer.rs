@@ -9,7 +9,7 @@ use forebay_core::{Timestamp, version};
 use forebay_engine::Entry;
 
 use crate::lifetimes::schedule::Schedule;
-use crate::lifetimes::{Fresh, LifetimeOverrides};
+use crate::lifetimes::{Fresh, LifetimeOverrides, entry_setters};
 
 /// Duration for which calls for a key are not coalesced after a [passed](Answer::pass) answer:
 /// long enough that a crowd does not queue for an answer it cannot share, short enough that one
@@ -144,39 +144,7 @@ impl<V> Answer<V> {
         Self::of(AnswerKind::Pass(value.map(Arc::new), PASS_REMEMBER))
     }
 
-    /// Sets the freshness lifetime of the answer, without jitter. It overrides the `ttl` of the
-    /// call and of the cache.
-    pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.overrides.fresh = Some(Fresh::For(ttl));
-        self
-    }
-
-    /// Sets a schedule for the answer: it becomes stale at the schedule's next time. Replaces a
-    /// `ttl`.
-    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
-        self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
-        self
-    }
-
-    /// Sets the time after the end of freshness during which the value is served while one load
-    /// refreshes it in the background.
-    pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.overrides.stale_while_revalidate = Some(window);
-        self
-    }
-
-    /// Sets the time after the end of freshness during which the value is served if a load fails.
-    pub const fn stale_if_error(mut self, window: Duration) -> Self {
-        self.overrides.stale_if_error = Some(window);
-        self
-    }
-
-    /// Adds tags to the entry, by which it can be invalidated, beside the tags of the call's
-    /// options.
-    pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
-        self.tags.extend(tags.into_iter().map(Into::into));
-        self
-    }
+    entry_setters!();
 
     /// Sets an identifier of this state of the value, such as an `ETag`, which the next loader
     /// reads as [`Prior::validator`]. It replaces a [version](Self::version) of this answer.

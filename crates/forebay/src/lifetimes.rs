@@ -77,6 +77,47 @@ impl LifetimeOverrides {
     }
 }
 
+/// Declares the setters of the fields `overrides` and `tags`, which answers and call options share.
+macro_rules! entry_setters {
+    () => {
+        /// Sets the freshness lifetime of the entry, without jitter. That of an answer overrides
+        /// that of a call, which overrides that of the cache.
+        pub const fn ttl(mut self, ttl: Duration) -> Self {
+            self.overrides.fresh = Some(Fresh::For(ttl));
+            self
+        }
+
+        /// Sets a schedule for the entry: it becomes stale at the schedule's next time. Replaces a
+        /// `ttl`.
+        pub const fn expires_at(mut self, schedule: Schedule) -> Self {
+            self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
+            self
+        }
+
+        /// Sets the time after the end of freshness during which the value is served while one load
+        /// refreshes it in the background.
+        pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
+            self.overrides.stale_while_revalidate = Some(window);
+            self
+        }
+
+        /// Sets the time after the end of freshness during which the value is served if a load
+        /// fails.
+        pub const fn stale_if_error(mut self, window: Duration) -> Self {
+            self.overrides.stale_if_error = Some(window);
+            self
+        }
+
+        /// Adds tags to the entry, by which it can be invalidated. Tags of an answer and of a call
+        /// add up.
+        pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+            self.tags.extend(tags.into_iter().map(Into::into));
+            self
+        }
+    };
+}
+pub(crate) use entry_setters;
+
 /// The content of an entry, as far as its lifetime depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {

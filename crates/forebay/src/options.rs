@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_core::Demand;
 
 use crate::lifetimes::schedule::Schedule;
-use crate::lifetimes::{Fresh, LifetimeOverrides};
+use crate::lifetimes::{Fresh, LifetimeOverrides, entry_setters};
 
 /// Options of single calls, which override settings of the cache; see
 /// [`Cache::with`](crate::Cache::with).
@@ -92,39 +92,7 @@ impl Options {
         self
     }
 
-    /// Sets the freshness lifetime, without jitter, of the entries that calls store. An answer of
-    /// the loader can override it.
-    pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.overrides.fresh = Some(Fresh::For(ttl));
-        self
-    }
-
-    /// Sets a schedule for the entries that calls store: they become stale at the schedule's next
-    /// time. Replaces a `ttl`.
-    pub const fn expires_at(mut self, schedule: Schedule) -> Self {
-        self.overrides.fresh = Some(Fresh::ExpiresAt(schedule));
-        self
-    }
-
-    /// Sets the time after the end of freshness during which entries that calls store are served
-    /// while one load refreshes them.
-    pub const fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.overrides.stale_while_revalidate = Some(window);
-        self
-    }
-
-    /// Sets the time after the end of freshness during which entries that calls store are served if
-    /// a load fails.
-    pub const fn stale_if_error(mut self, window: Duration) -> Self {
-        self.overrides.stale_if_error = Some(window);
-        self
-    }
-
-    /// Adds tags to the entries that calls store, by which they can be invalidated.
-    pub fn tags<T: Into<Box<str>>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
-        self.tags.extend(tags.into_iter().map(Into::into));
-        self
-    }
+    entry_setters!();
 
     /// Converts the options to a demand of the engine; `default` fills in what they leave open.
     pub(crate) fn demand(&self, default: &Demand) -> Demand {

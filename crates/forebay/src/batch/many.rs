@@ -45,6 +45,7 @@ use crate::cache::shared::Found;
 use crate::cache::shared::Shared;
 use crate::cache::{Cache, With};
 use crate::error::{Error, load_error};
+use crate::options::Options;
 
 /// Maximum number of concurrent writes of `set_many`: enough to fill a connection, and far below
 /// the number of writes that a tier queues.
@@ -305,7 +306,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         &self,
         values: impl IntoIterator<Item = (K, T)>,
     ) -> usize {
-        set_many(self.call(), values).await
+        self.with(Options::new()).set_many(values).await
     }
 }
 
@@ -342,19 +343,12 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         &self,
         values: impl IntoIterator<Item = (K, T)>,
     ) -> usize {
-        set_many(self.call(), values).await
+        let setting = stream::iter(values).map(|(key, value)| {
+            let value = value.into();
+            async move { usize::from(self.call().set(key.as_ref(), value).await) }
+        });
+        setting.buffered(CONCURRENT_SETS).fold(0, async |stored, one| stored + one).await
     }
-}
-
-async fn set_many<V: Send + Sync + 'static, K: AsRef<str>, T: Into<Arc<V>>>(
-    call: Call<'_, V>,
-    values: impl IntoIterator<Item = (K, T)>,
-) -> usize {
-    let setting = stream::iter(values).map(|(key, value)| {
-        let value = value.into();
-        async move { usize::from(call.set(key.as_ref(), value).await) }
-    });
-    setting.buffered(CONCURRENT_SETS).fold(0, async |stored, one| stored + one).await
 }
 
 /// Erases the types of a batch loader.

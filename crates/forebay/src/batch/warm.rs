@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 use crate::answer::{Answer, Prior};
 use crate::cache::call::Call;
 use crate::cache::{Cache, With};
+use crate::options::Options;
 
 /// Default number of concurrent loads: warming ends soon, and most of the origin's capacity is left
 /// to callers that wait.
@@ -117,7 +118,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        self.call().warm(keys, warm, load).await
+        self.with(Options::new()).warm(keys, warm, load).await
     }
 }
 
@@ -137,27 +138,9 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         T: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        self.call().warm(keys, warm, load).await
-    }
-}
-
-impl<V: Send + Sync + 'static> Call<'_, V> {
-    async fn warm<K, F, Fut, T, E>(
-        self,
-        keys: impl IntoIterator<Item = K>,
-        warm: Warm,
-        load: F,
-    ) -> Warmed
-    where
-        K: AsRef<str>,
-        F: Fn(String) -> Fut + Clone + Send + 'static,
-        Fut: Future<Output = Result<T, E>> + Send + 'static,
-        T: Into<Answer<V>> + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-    {
         let warming = stream::iter(warm.ordered(keys)).map(|key| {
             let load = load.clone();
-            async move { self.warm_one(key.as_ref(), load).await }
+            async move { self.call().warm_one(key.as_ref(), load).await }
         });
         let mut all = std::pin::pin!(warming.buffer_unordered(warm.concurrency));
         let mut warmed = Warmed::default();
@@ -172,7 +155,9 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
         }
         warmed
     }
+}
 
+impl<V: Send + Sync + 'static> Call<'_, V> {
     async fn warm_one<F, Fut, T, E>(self, key: &str, load: F) -> KeyResult
     where
         F: FnOnce(String) -> Fut + Send + 'static,

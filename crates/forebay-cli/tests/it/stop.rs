@@ -24,6 +24,18 @@ async fn ends_well(mut cache: Launched, within: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Starts a cache, and stops it while its client waits for the gate.
+async fn stopping_during_a_request(gate: &Gate) -> anyhow::Result<(Origin, Launched, Client)> {
+    let origin = Origin::always(Answer::ok("late").wait(gate)).await?;
+    let cache = serve(&origin).await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    cache.signal(Signal::Term).await?;
+    cache.wait_stderr("stopping").await?;
+    Ok((origin, cache, client))
+}
+
 async fn completes_requests_in_progress(signal: Signal) -> anyhow::Result<()> {
     let gate = Gate::new();
     let origin = Origin::always(Answer::ok("at last").hold_at(3, &gate)).await?;
@@ -55,13 +67,7 @@ async fn sigint_completes_requests_in_progress() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_response_that_has_not_begun_is_completed() -> anyhow::Result<()> {
     let gate = Gate::new();
-    let origin = Origin::always(Answer::ok("late").wait(&gate)).await?;
-    let cache = serve(&origin).await?;
-    let mut client = Client::connect(cache.address()).await?;
-    client.send(&Request::get("/")).await?;
-    origin.wait_requests(1).await?;
-    cache.signal(Signal::Term).await?;
-    cache.wait_stderr("stopping").await?;
+    let (_origin, cache, mut client) = stopping_during_a_request(&gate).await?;
     gate.open();
     let reply = client.reply().await?;
     assert_eq!((reply.text().as_ref(), reply.ended_cleanly()), ("late", true));
@@ -226,13 +232,7 @@ async fn the_delay_ends() -> anyhow::Result<()> {
 #[tokio::test]
 async fn the_admin_listener_answers_while_requests_drain() -> anyhow::Result<()> {
     let gate = Gate::new();
-    let origin = Origin::always(Answer::ok("late").wait(&gate)).await?;
-    let cache = serve(&origin).await?;
-    let mut client = Client::connect(cache.address()).await?;
-    client.send(&Request::get("/")).await?;
-    origin.wait_requests(1).await?;
-    cache.signal(Signal::Term).await?;
-    cache.wait_stderr("stopping").await?;
+    let (_origin, cache, mut client) = stopping_during_a_request(&gate).await?;
     assert_eq!(get_admin(&cache, "/readyz").await?.status, 503);
     assert_eq!(metric(&cache, "forebay_state", "").await?, 2);
     gate.open();

@@ -50,18 +50,7 @@ pub(crate) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
 
 pub(crate) const NETWORKS: Reader<Networks> = Reader {
     kind: "list of networks",
-    read: |typed, problems| {
-        let sets = list(typed, problems, |item, problems| {
-            text(item, problems, |name| {
-                let mut set = Networks::default();
-                set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
-                Ok(set)
-            })
-        })?;
-        let mut all = Networks::default();
-        sets.iter().for_each(|set| all.extend(set));
-        Some(all)
-    },
+    read: |typed, problems| list(typed, problems, network).map(joined),
     show: |networks| bracketed(&networks.texts().collect::<Vec<_>>(), |text| quoted(text)),
     order: None,
 };
@@ -191,4 +180,20 @@ fn parse_origin_host(host: &str) -> Result<String, String> {
         Ok(authority) if !host.contains('@') => Ok(authority.as_str().to_owned()),
         _ => Err(format!("\"{host}\" is not a host name such as \"shop.internal\"")),
     }
+}
+
+/// Reads one network, address or name of networks.
+pub(crate) fn network(typed: &Typed, problems: &mut Problems) -> Option<Networks> {
+    text(typed, problems, |name| {
+        let mut set = Networks::default();
+        set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
+        Ok(set)
+    })
+}
+
+/// Joins sets of networks.
+pub(crate) fn joined(sets: Vec<Networks>) -> Networks {
+    let mut all = Networks::default();
+    sets.iter().for_each(|set| all.extend(set));
+    all
 }

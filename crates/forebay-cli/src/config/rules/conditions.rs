@@ -10,7 +10,7 @@ use http::Method;
 
 use super::super::host::HostPattern;
 use super::super::problem::Problems;
-use super::super::reader::text;
+use super::super::reader::{joined, network, text};
 use super::super::typed::{Member, Raw, Typed};
 use super::members::{Members, list, one_or_more, unknown};
 
@@ -119,16 +119,7 @@ fn method(typed: &Typed, problems: &mut Problems) -> Option<Method> {
 }
 
 fn networks(typed: &Typed, problems: &mut Problems) -> Option<Networks> {
-    let sets = one_or_more(typed, problems, |typed, problems| {
-        text(typed, problems, |name| {
-            let mut set = Networks::default();
-            set.add(name).map_err(|error| format!("\"{name}\" {error}"))?;
-            Ok(set)
-        })
-    })?;
-    let mut all = Networks::default();
-    sets.iter().for_each(|set| all.extend(set));
-    Some(all)
+    one_or_more(typed, problems, network).map(joined)
 }
 
 /// Reads `404` or `"4xx"`.

@@ -1,14 +1,43 @@
 //! Readers that convert raw values to typed ones, one for each type of option.
 
-mod addresses;
-mod quantities;
-mod texts;
-mod words;
-
 use super::problem::Problems;
 use super::typed::{Raw, Typed};
 use std::cmp::Ordering;
 use std::fmt::Display;
+
+/// Declares readers, by the form of the value:
+///
+/// - `text(PARSE)`: a string;
+/// - `words[(WORD, VALUE), …]`: one of a few words;
+/// - `list(READER)`: a list of what another reader reads.
+macro_rules! readers {
+    ($($name:ident: $type:ty = $kind:literal, $form:ident $of:tt;)*) => {
+        $(pub(crate) const $name: Reader<$type> = Reader {
+            kind: $kind,
+            read: |typed, problems| readers!(@read $form $of typed, problems),
+            show: |value| readers!(@show $form $of value),
+            order: None,
+        };)*
+    };
+    (@read text ($parse:expr) $typed:ident, $problems:ident) => {
+        text($typed, $problems, $parse)
+    };
+    (@show text $parse:tt $value:ident) => { quoted($value) };
+    (@read words $words:tt $typed:ident, $problems:ident) => {
+        word($typed, $problems, &$words)
+    };
+    (@show words $words:tt $value:ident) => { quoted(word_of(&$words, $value)) };
+    (@read list ($item:expr) $typed:ident, $problems:ident) => {
+        list($typed, $problems, $item.read)
+    };
+    (@show list ($item:expr) $values:ident) => { bracketed($values, $item.show) };
+}
+
+// Below the macro, which is in scope from here on.
+mod addresses;
+mod quantities;
+mod texts;
+mod words;
 
 pub(crate) use addresses::*;
 pub(crate) use quantities::*;

@@ -10,12 +10,21 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use std::net::{IpAddr, SocketAddr};
 
-pub(crate) const ADDRESS: Reader<SocketAddr> = Reader {
-    kind: "address",
-    read: |typed, problems| text(typed, problems, parse_address),
-    show: |address| quoted(address),
-    order: None,
-};
+readers! {
+    ADDRESS: SocketAddr = "address", text(parse_address);
+    LISTEN_ADDRESS: ListenAddress =
+        "address, or \"unix:\" and a path, or \"fd:\" and a name", text(ListenAddress::parse);
+    ORIGIN: OriginUrl = "URL, or table `[site.origin]`", text(OriginUrl::parse);
+    ORIGIN_HOST: String = "host name, with or without a port", text(parse_origin_host);
+    REDIS_URL: RedisUrl = "URL of a Redis server", text(RedisUrl::parse);
+    HOST: HostPattern = "host name", text(HostPattern::parse);
+    HOSTS: Vec<HostPattern> = "list of host names", list(HOST);
+    DNS_NAME: String = "host name", text(parse_dns_name);
+    DNS_NAMES: Vec<String> = "list of host names", list(DNS_NAME);
+    CONTACT: String = "URL", text(parse_contact);
+    CONTACTS: Vec<String> = "list of URLs", list(CONTACT);
+    HTTPS_URL: String = "URL with https", text(parse_https_url);
+}
 
 pub(crate) const OPTIONAL_ADDRESS: Reader<Option<SocketAddr>> = Reader {
     kind: "address, or empty",
@@ -37,14 +46,7 @@ pub(crate) const ADDRESSES: Reader<Vec<SocketAddr>> = Reader {
         }
         _ => list(typed, problems, ADDRESS.read),
     },
-    show: |addresses| bracketed(addresses, |address| quoted(address)),
-    order: None,
-};
-
-pub(crate) const LISTEN_ADDRESS: Reader<ListenAddress> = Reader {
-    kind: "address, or \"unix:\" and a path, or \"fd:\" and a name",
-    read: |typed, problems| text(typed, problems, ListenAddress::parse),
-    show: |address| quoted(address),
+    show: |addresses| bracketed(addresses, ADDRESS.show),
     order: None,
 };
 
@@ -52,57 +54,6 @@ pub(crate) const NETWORKS: Reader<Networks> = Reader {
     kind: "list of networks",
     read: |typed, problems| list(typed, problems, network).map(joined),
     show: |networks| bracketed(&networks.texts().collect::<Vec<_>>(), |text| quoted(text)),
-    order: None,
-};
-
-pub(crate) const DNS_NAMES: Reader<Vec<String>> = Reader {
-    kind: "list of host names",
-    read: |typed, problems| {
-        list(typed, problems, |item, problems| text(item, problems, parse_dns_name))
-    },
-    show: |names| bracketed(names, |name| quoted(name)),
-    order: None,
-};
-
-pub(crate) const CONTACTS: Reader<Vec<String>> = Reader {
-    kind: "list of URLs",
-    read: |typed, problems| {
-        list(typed, problems, |item, problems| {
-            text(item, problems, |url| match url.strip_prefix("mailto:") {
-                Some(address) if address.contains('@') => Ok(url.to_owned()),
-                _ => Err(format!("\"{url}\" is not a URL such as \"mailto:ops@shop.example\"")),
-            })
-        })
-    },
-    show: |urls| bracketed(urls, |url| quoted(url)),
-    order: None,
-};
-
-pub(crate) const HTTPS_URL: Reader<String> = Reader {
-    kind: "URL with https",
-    read: |typed, problems| {
-        text(typed, problems, |url| match url.parse::<Uri>() {
-            Ok(uri) if uri.scheme() == Some(&Scheme::HTTPS) => Ok(url.to_owned()),
-            _ => Err(format!("\"{url}\" is not a URL that begins with \"https://\"")),
-        })
-    },
-    show: |url| quoted(url),
-    order: None,
-};
-
-pub(crate) const HOSTS: Reader<Vec<HostPattern>> = Reader {
-    kind: "list of host names",
-    read: |typed, problems| {
-        list(typed, problems, |item, problems| text(item, problems, HostPattern::parse))
-    },
-    show: |hosts| bracketed(hosts, |host| quoted(host)),
-    order: None,
-};
-
-pub(crate) const ORIGIN: Reader<OriginUrl> = Reader {
-    kind: "URL, or table `[site.origin]`",
-    read: |typed, problems| text(typed, problems, OriginUrl::parse),
-    show: |url| quoted(url),
     order: None,
 };
 
@@ -119,21 +70,7 @@ pub(crate) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
             }
         }
     },
-    show: |urls| bracketed(urls, |url| quoted(url)),
-    order: None,
-};
-
-pub(crate) const ORIGIN_HOST: Reader<String> = Reader {
-    kind: "host name, with or without a port",
-    read: |typed, problems| text(typed, problems, parse_origin_host),
-    show: |host| quoted(host),
-    order: None,
-};
-
-pub(crate) const REDIS_URL: Reader<RedisUrl> = Reader {
-    kind: "URL of a Redis server",
-    read: |typed, problems| text(typed, problems, RedisUrl::parse),
-    show: |url| quoted(url),
+    show: |urls| bracketed(urls, ORIGIN.show),
     order: None,
 };
 
@@ -146,7 +83,7 @@ pub(crate) const REDIS_URLS: Reader<Vec<RedisUrl>> = Reader {
         }
         refuse(typed, problems, format!("must name 1 to {REDIS_URLS_MAX} servers"))
     },
-    show: |urls| bracketed(urls, |url| quoted(url)),
+    show: |urls| bracketed(urls, REDIS_URL.show),
     order: None,
 };
 
@@ -167,6 +104,20 @@ fn parse_dns_name(text: &str) -> Result<String, String> {
         HostPattern::Below(_) => Err(format!(
             "\"{text}\" is a wildcard, which only a challenge by DNS could prove; list the names"
         )),
+    }
+}
+
+fn parse_contact(url: &str) -> Result<String, String> {
+    match url.strip_prefix("mailto:") {
+        Some(address) if address.contains('@') => Ok(url.to_owned()),
+        _ => Err(format!("\"{url}\" is not a URL such as \"mailto:ops@shop.example\"")),
+    }
+}
+
+fn parse_https_url(url: &str) -> Result<String, String> {
+    match url.parse::<Uri>() {
+        Ok(uri) if uri.scheme() == Some(&Scheme::HTTPS) => Ok(url.to_owned()),
+        _ => Err(format!("\"{url}\" is not a URL that begins with \"https://\"")),
     }
 }
 

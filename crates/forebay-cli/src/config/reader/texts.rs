@@ -5,6 +5,16 @@ use forebay_semantics::client_address::AddressField;
 use http::HeaderValue;
 use std::path::PathBuf;
 
+readers! {
+    SITE_ID: String = "name of up to 64 of a-z, 0-9 and -", text(parse_site_id);
+    PREFIX: String = "path", text(parse_prefix);
+    SITE_IDS: Vec<String> = "list of ids of sites", list(SITE_ID);
+    QUERY_NAME: String = "name", text(parse_query_name);
+    QUERY_NAMES: Vec<String> = "list of names", list(QUERY_NAME);
+    NAMESPACE: String = "name of up to 64 of letters, digits, -, _, . and :", text(parse_namespace);
+    WORD: String = "string", text(parse_word);
+}
+
 pub(crate) const ADDRESS_FIELD: Reader<AddressField> = Reader {
     kind: "name of a field",
     read: |typed, problems| {
@@ -16,13 +26,6 @@ pub(crate) const ADDRESS_FIELD: Reader<AddressField> = Reader {
         })
     },
     show: |field| quoted(field.name()),
-    order: None,
-};
-
-pub(crate) const SITE_IDS: Reader<Vec<String>> = Reader {
-    kind: "list of ids of sites",
-    read: |typed, problems| list(typed, problems, SITE_ID.read),
-    show: |ids| bracketed(ids, |id| quoted(id)),
     order: None,
 };
 
@@ -41,27 +44,8 @@ pub(crate) const HSTS: Reader<HeaderValue> = Reader {
 
 pub(crate) const PATH: Reader<PathBuf> = Reader {
     kind: "path of a file",
-    read: |typed, problems| {
-        text(typed, problems, |path| match path {
-            "" => Err("must not be empty".into()),
-            path => Ok(PathBuf::from(path)),
-        })
-    },
+    read: |typed, problems| text(typed, problems, |path| parse_word(path).map(PathBuf::from)),
     show: |path| quoted(path.display()),
-    order: None,
-};
-
-pub(crate) const SITE_ID: Reader<String> = Reader {
-    kind: "name of up to 64 of a-z, 0-9 and -",
-    read: |typed, problems| text(typed, problems, parse_site_id),
-    show: |id| quoted(id),
-    order: None,
-};
-
-pub(crate) const PREFIX: Reader<String> = Reader {
-    kind: "path",
-    read: |typed, problems| text(typed, problems, parse_prefix),
-    show: |prefix| quoted(prefix),
     order: None,
 };
 
@@ -81,39 +65,6 @@ pub(crate) const FIELD_VALUE: Reader<HeaderValue> = Reader {
         })
     },
     show: |value| quoted(value.to_str().unwrap_or_default()),
-    order: None,
-};
-
-pub(crate) const QUERY_NAMES: Reader<Vec<String>> = Reader {
-    kind: "list of names",
-    read: |typed, problems| {
-        list(typed, problems, |item, problems| text(item, problems, parse_query_name))
-    },
-    show: |names| bracketed(names, |name| quoted(name)),
-    order: None,
-};
-
-pub(crate) const NAMESPACE: Reader<String> = Reader {
-    kind: "name of up to 64 of letters, digits, -, _, . and :",
-    read: |typed, problems| {
-        text(typed, problems, |name| match forebay_redis::check_namespace(name) {
-            Ok(()) => Ok(name.to_owned()),
-            Err(error) => Err(error.to_string()),
-        })
-    },
-    show: |name| quoted(name),
-    order: None,
-};
-
-pub(crate) const WORD: Reader<String> = Reader {
-    kind: "string",
-    read: |typed, problems| {
-        text(typed, problems, |word| match word {
-            "" => Err("must not be empty".into()),
-            word => Ok(word.to_owned()),
-        })
-    },
-    show: |word| quoted(word),
     order: None,
 };
 
@@ -154,4 +105,13 @@ fn parse_query_name(name: &str) -> Result<String, String> {
         return Err(format!("\"{name}\" is not the name of a query parameter; {example}"));
     }
     Ok(name.to_owned())
+}
+
+fn parse_namespace(name: &str) -> Result<String, String> {
+    forebay_redis::check_namespace(name).map_err(|error| error.to_string())?;
+    Ok(name.to_owned())
+}
+
+fn parse_word(word: &str) -> Result<String, String> {
+    if word.is_empty() { Err("must not be empty".into()) } else { Ok(word.to_owned()) }
 }

@@ -359,9 +359,4 @@ mod tests {
         assert!(ask(&Step::new("there?", "--version")).is_ok());
         assert!(ask(&Step::new("there?", "--version").shows(Shows::Tests)).is_err());
     }
-
-    #[test]
-    fn the_last_step_of_ci_is_exactly_the_tests() {
-        assert_eq!(CI.last().map(|step| step.cargo), Some("xtask test"));
-    }
 }

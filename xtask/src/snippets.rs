@@ -78,16 +78,6 @@ mod tests {
     }
 
     #[test]
-    fn true_pages_pass() {
-        let text = "```sh\n$ echo one; echo two >&2\none\ntwo\n$ true\n```\n\
-                    ```sh exit=1\n$ false\n```\n\
-                    ```sh\n$ cargo run --release -- a b\nforebay a b\n```\n\
-                    ```sh background\n$ cargo run --release -- serve\nforebay ready...\ntry\n```\n\
-                    ```toml\n# forebay.toml\na = 1\n```\n```sh\n$ ls served\nserved\n```\n";
-        assert_eq!(play(text).unwrap(), 7);
-    }
-
-    #[test]
     fn untrue_pages_fail_with_the_line() {
         for (text, says) in [
             ("\n```sh\n$ true\n$ echo one\ntwo\n```\n", "line 4: `echo one` should print\ntwo\n"),

@@ -216,24 +216,3 @@ fn edges(metadata: &Value) -> Vec<String> {
     }
     findings
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_edges_of_the_table_are_allowed() {
-        let found = |package: &str, target: &str, kind: Option<&str>| {
-            let dependency = serde_json::json!({ "name": target, "kind": kind });
-            let package = serde_json::json!({ "name": package, "dependencies": [dependency] });
-            edges(&serde_json::json!({ "packages": [package] })).len()
-        };
-        assert_eq!(found("forebay-http", "forebay-engine", None), 0);
-        assert_eq!(found("forebay-engine", "forebay-http", None), 1);
-        assert_eq!(found("forebay-engine", "forebay-testkit", Some("dev")), 0);
-        assert_eq!(found("forebay-engine", "forebay-testkit", Some("build")), 1);
-        assert_eq!(found("forebay-engine", "http-body", None), 1);
-        assert_eq!(found("forebay-core", "tokio", Some("dev")), 0);
-        assert_eq!(found("unknown", "serde", None), 1);
-    }
-}

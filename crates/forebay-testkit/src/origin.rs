@@ -231,6 +231,3 @@ impl Drop for Origin {
         self.task.abort();
     }
 }
-
-#[cfg(test)]
-mod tests;

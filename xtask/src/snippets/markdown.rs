@@ -1,7 +1,7 @@
 //! Reads the fenced blocks of a Markdown page.
 
 /// A command and its output according to the page.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Call {
     pub(super) line: usize,
     pub(super) command: String,
@@ -10,7 +10,7 @@ pub(super) struct Call {
 }
 
 /// A block that is checked.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Block {
     /// `sh`, or `sh exit=N`: each command is run and ends with that status.
     Run { calls: Vec<Call>, exit: i32 },
@@ -21,7 +21,7 @@ pub(super) enum Block {
 }
 
 /// A block with an error in its tag or form.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Problem {
     pub(super) line: usize,
     pub(super) says: String,
@@ -161,38 +161,5 @@ impl Fence {
 
     fn problem(&self, says: impl Into<String>) -> Problem {
         Problem::new(self.line, says)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call(line: usize, command: &str, expected: &[&str]) -> Call {
-        let expected = expected.iter().map(|&text| text.to_owned()).collect();
-        Call { line, command: command.to_owned(), expected }
-    }
-
-    #[test]
-    fn commands_and_what_they_print() {
-        let text = "# A\n\n```sh\n$ one\nout\n\nput\n\n$ two \\\n    more\n```\n";
-        let calls = vec![call(4, "one", &["out", "", "put"]), call(9, "two \\\n    more", &[])];
-        assert_eq!(blocks(text).unwrap(), [Block::Run { calls, exit: 0 }]);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_a_problem_with_a_line() {
-        for (text, line) in [
-            ("\n```sh no-run\n$ one\n```\n", 2),
-            ("\n```sh no-run:\n$ one\n```\n", 2),
-            ("```sh sometimes\n$ one\n```\n", 1),
-            ("```sh exit=one\n$ one\n```\n", 1),
-            ("```sh\nls\n```\n", 2),
-            ("```sh\n```\n", 1),
-            ("```console\n$ one\n```\n", 1),
-            ("a\n\n```sh\n$ one\n", 3),
-        ] {
-            assert_eq!(blocks(text).unwrap_err().line, line, "{text}");
-        }
     }
 }

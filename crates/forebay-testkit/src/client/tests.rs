@@ -1,7 +1,4 @@
-use std::time::Duration;
-
 use super::*;
-use crate::gate::Gate;
 use crate::origin::{Answer, Origin};
 
 #[tokio::test]
@@ -20,36 +17,4 @@ async fn broken_chunks_are_seen() {
         let reply = client.ask(&Request::get("/")).await.unwrap();
         assert_eq!((reply.text().as_ref(), reply.ended_cleanly()), (came, clean), "{body:?}");
     }
-}
-
-#[tokio::test]
-async fn a_crowd_is_in_flight_together() {
-    const COUNT: usize = 64;
-    let gate = Gate::new();
-    let waiting = gate.clone();
-    let answer = move |received: &crate::origin::Received| {
-        Answer::ok(received.target.clone()).wait(&waiting)
-    };
-    let origin = Origin::start(answer).await.unwrap();
-    let address = origin.address();
-    let asking = tokio::spawn(crowd(COUNT, address, |i| Request::get(&format!("/{i}"))));
-    origin.wait_requests(COUNT as u64).await.unwrap();
-    gate.open();
-    let replies = asking.await.unwrap().unwrap();
-    let bodies: Vec<String> = replies.iter().map(|reply| reply.text().into_owned()).collect();
-    assert_eq!(bodies, (0..COUNT).map(|i| format!("/{i}")).collect::<Vec<_>>());
-    let counts = origin.counts();
-    assert_eq!((counts.connections, counts.in_flight_max), (COUNT as u64, COUNT as u64));
-    let ends = Timings::of_ends(&replies);
-    assert!(ends.p50() <= ends.p99() && ends.p99() <= ends.max());
-}
-
-#[test]
-fn percentiles_are_by_nearest_rank() {
-    let timings = Timings::new((1..=200).rev().map(Duration::from_millis));
-    assert_eq!(timings.p50(), Duration::from_millis(100));
-    assert_eq!(timings.p99(), Duration::from_millis(198));
-    assert_eq!(timings.max(), Duration::from_millis(200));
-    assert_eq!(timings.percentile(0), Duration::from_millis(1));
-    assert_eq!(Timings::new([]).p99(), Duration::ZERO);
 }

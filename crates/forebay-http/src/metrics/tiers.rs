@@ -18,13 +18,14 @@ use super::{SECONDS, TierLabel};
 /// `reason` (rejected, errors), `result` (writes) or `direction` (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierCounter {
-    /// Number of values that were read and rejected, by reason.
+    /// Number of values that were read and rejected, by reason; on disk also of unreadable parts,
+    /// discarded segments and foreign files.
     Rejected,
-    /// Number of writes of entries, by result.
+    /// Number of writes and removals, by result.
     Writes,
-    /// Number of failed operations, by reason.
+    /// Number of failed operations (Redis commands or file system calls), by reason.
     Errors,
-    /// Number of bytes of values, by direction (read or written).
+    /// Number of bytes of values read from Redis (`in`) or written to it (`out`), by direction.
     Bytes,
 }
 
@@ -111,7 +112,7 @@ impl LowerTierMetrics {
         let errors = "Failed Redis commands (tier redis) and failed file system calls (tier disk), by \
                       cause";
         registry.register("tier_errors", errors, self.errors.clone());
-        let bytes = "Bytes of values read from a lower tier and written to it, by direction";
+        let bytes = "Bytes of values read from Redis (in) and written to it (out), by direction";
         registry.register("tier_traffic_bytes", bytes, self.bytes.clone());
     }
 

@@ -28,8 +28,9 @@ impl Service {
         Some((key, tags.collect()))
     }
 
-    /// Purges one URL with all its variants, its parts and the responses stored by request body.
-    /// Returns `None` if no site matches.
+    /// Purges one URL, as clients request it: all its variants and parts, and its responses whose
+    /// keys have a request body or results of rules. Returns `None` if no site matches, or the URL
+    /// is malformed.
     pub async fn purge_url(
         &self,
         scheme: Scheme,

@@ -157,7 +157,8 @@ async fn serve(
         tracing::warn!(
             connections = serving.len(),
             limit = ?drain_max,
-            "time limit of the stop reached: client connections that are still open are cut"
+            "time limit of the stop (drain_max) reached: client connections of this thread that \
+             are still open are cut"
         );
     }
     // Loads and origin connections live on the thread that started them and serve clients of other
@@ -168,7 +169,7 @@ async fn serve(
         metrics.count_drain_cut(DrainCut::Write, cut);
         tracing::warn!(
             writes = cut,
-            "time limit of the stop reached: pending writes to lower tiers are dropped"
+            "time limit of the stop (drain_max) reached: pending writes to lower tiers are dropped"
         );
     }
 }

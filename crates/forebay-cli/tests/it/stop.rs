@@ -154,7 +154,7 @@ async fn a_tunnel_is_cut_at_the_end_of_the_drain() -> anyhow::Result<()> {
     cache.signal(Signal::Term).await?;
     cache.wait_stderr("stopping").await?;
     assert!(client.read_to_close().await?.bytes.is_empty());
-    cache.wait_stderr("connections that are still open are cut").await?;
+    cache.wait_stderr("that are still open are cut").await?;
     ends_well(cache, END_MAX).await
 }
 

@@ -9,8 +9,8 @@ use crate::clock::SteppedClock;
 
 /// Front end under test: a service in this process, or the real binary.
 pub trait Front: Sync {
-    /// Starts a forebay in front of `origin`. `settings` are the lines of the block; unknown ones
-    /// must be refused.
+    /// Starts a forebay in front of `origin`. `settings` are the lines of the scenario's `forebay`
+    /// block; unknown ones must be refused.
     ///
     /// # Errors
     /// If the front end cannot be started, or a setting is unknown.
@@ -68,9 +68,9 @@ type MetricsText = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Running forebay; dropping it stops it.
 pub struct Running {
-    /// Address that it serves clients on.
+    /// Address on which the forebay serves clients.
     pub address: SocketAddr,
-    /// Clock of the forebay, if it can be stepped.
+    /// Clock of the forebay; `None` if a scenario cannot step it.
     pub clock: Option<Arc<SteppedClock>>,
     metrics: Option<MetricsText>,
     guard: Box<dyn Any + Send + Sync>,
@@ -88,7 +88,8 @@ impl Running {
         self
     }
 
-    /// Sets the source of metrics.
+    /// Sets the function that returns all metrics in the Prometheus text format. Without it, a
+    /// scenario cannot check metrics.
     pub fn with_metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Box::new(text));
         self

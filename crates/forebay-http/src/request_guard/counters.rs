@@ -28,7 +28,8 @@ impl GuardCounters {
         self.framing_errors[why as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections that ended because of this timeout.
+    /// Returns the number of connections that ended because of this timeout. A slow request body
+    /// counts in HTTP/1 only.
     pub fn timed_out(&self, timeout: ExpiredTimeout) -> u64 {
         self.timed_out[timeout as usize].load(Ordering::Relaxed)
     }

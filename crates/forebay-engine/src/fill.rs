@@ -161,21 +161,40 @@ enum Sought<L> {
 impl<L: Load> Leading<L> {
     /// Runs all phases. `prior` is the entry of memory that does not answer the request.
     pub(crate) async fn run(self, prior: Option<Arc<Entry>>) {
+        let permitted = if self.engine.lower.is_empty() {
+            let (permission, stale, family) = (WritePermission::All, None, None);
+            Some(Permitted { leading: self, permission, prior, stale, family })
+        } else {
+            self.permitted_by_tiers(prior).await
+        };
+        if let Some(permitted) = permitted
+            && let Some(loaded) = permitted.load().await
+        {
+            loaded.fill().await;
+        }
+    }
+
+    /// Searches the lower tiers, and acquires the lease. `None` if no load is needed or allowed:
+    /// the flight has ended.
+    async fn permitted_by_tiers(self, prior: Option<Arc<Entry>>) -> Option<Permitted<L>> {
         let missed = match self.seek(prior).await {
             Sought::Missed(missed) => missed,
-            Sought::Found(fill, found) => return fill.fill_found(found).await,
-            Sought::Failed(mut leading, error) => return leading.fail(error, Duration::ZERO),
+            Sought::Found(fill, found) => {
+                fill.fill_found(found).await;
+                return None;
+            }
+            Sought::Failed(mut leading, error) => {
+                leading.fail(error, Duration::ZERO);
+                return None;
+            }
         };
         match missed.lease().await {
-            Leased::Load(permitted) => {
-                if let Some(loaded) = permitted.load().await {
-                    loaded.fill().await;
-                }
-            }
+            Leased::Load(permitted) => return Some(permitted),
             Leased::Found(fill, found) => fill.fill_found(found).await,
             Leased::Retry(leading, why) => leading.retry(why),
             Leased::Needless => {}
         }
+        None
     }
 
     /// Stores an entry that was put and not loaded. Returns `true` if a tier stores it.
@@ -195,7 +214,7 @@ impl<L: Load> Leading<L> {
     /// Searches the lower tiers.
     async fn seek(self, prior: Option<Arc<Entry>>) -> Sought<L> {
         let (search, found) = match &self.rules.tiers {
-            Some(demand) if !self.engine.lower.is_empty() && self.flight().may_search_tiers => {
+            Some(demand) if self.flight().may_search_tiers => {
                 lower_lookup::search(&self, demand, prior.as_deref()).await
             }
             _ => (SearchState::default(), Search::Nothing),
@@ -449,7 +468,9 @@ impl<L: Load> Fill<L> {
             stored = self.store(&entry);
         }
         let source = Source::Led { stored: self.is_stored(stored), unchanged: true };
-        self.announce_stored(&entry, stored, source);
+        let (answer, source) = self.answer(&entry, stored, source);
+        self.announce(&answer, source);
+        drop(answer);
         self.write_whole(&entry, stored).await;
     }
 
@@ -464,7 +485,10 @@ impl<L: Load> Fill<L> {
             Gathered::Whole(bytes) => {
                 let entry = Arc::new(self.entry(meta, head, Body::whole(bytes)));
                 let stored = self.store(&entry);
-                self.announce_stored(&entry, stored, self.source(self.is_stored(stored)));
+                let source = self.source(self.is_stored(stored));
+                let (answer, source) = self.answer(&entry, stored, source);
+                self.announce(&answer, source);
+                drop(answer);
                 self.write_whole(&entry, stored).await;
             }
             Gathered::Broken(first, broken) => self.fill_broken(meta, head, first, broken),

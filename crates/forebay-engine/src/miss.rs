@@ -118,7 +118,8 @@ impl Engine {
             if let Some(answer) = self.back_off(lookup, &miss) {
                 return answer;
             }
-            let leader = match self.join(lookup, &miss, passed_over.as_ref()) {
+            let request = self.join_request(lookup, &miss, passed_over.as_ref());
+            let leader = match self.flights.join(request, || self.log.position()) {
                 Role::Lead(leader) => Some(leader),
                 Role::Follow(mut follower) => {
                     let flight = follower.flight().clone();
@@ -217,11 +218,15 @@ impl Engine {
         markers.get(lookup.key, self.clock.now()).map(|_| Why::PassMarked)
     }
 
-    /// Joins a flight, or starts one.
-    fn join(&self, lookup: &Lookup<'_>, miss: &Miss, passed_over: Option<&Arc<Flight>>) -> Role {
+    /// Returns the request to join a flight, or to start one.
+    fn join_request<'a>(
+        &self,
+        lookup: &Lookup<'a>,
+        miss: &'a Miss,
+        passed_over: Option<&'a Arc<Flight>>,
+    ) -> JoinRequest<'a> {
         let (primary, key) = (lookup.key, miss.key_of_flight(lookup.key));
-        let request = JoinRequest { primary, key, passed_over, now: self.clock.exact() };
-        self.flights.join(request, || self.log.position())
+        JoinRequest { primary, key, passed_over, now: self.clock.exact() }
     }
 
     /// Loads for this caller alone. The answer is stored where that is allowed.
@@ -232,8 +237,7 @@ impl Engine {
         why: Why,
         load: L,
     ) -> Result<Outcome, LoadError> {
-        let (primary, key) = (lookup.key, miss.key_of_flight(lookup.key));
-        let request = JoinRequest { primary, key, passed_over: None, now: self.clock.exact() };
+        let request = self.join_request(lookup, &miss, None);
         let leader = self.flights.lead_alone(request, || self.log.position());
         // A purge may have come since the lookup, when the table had no flight that it could affect:
         // a removed entry must not be validated, or a 304 would restore it. The current entry may

@@ -97,19 +97,17 @@ impl<L: Load> Fill<L> {
         !is_purged && !is_outrun && !engine.is_outdated(primary, meta)
     }
 
-    /// Announces an entry, or the stored entry of a load that started later: the next caller gets
-    /// that one, and must not get an older version than the callers of this flight.
-    pub(super) fn announce_stored(
-        &mut self,
+    /// Returns the answer to all callers: the entry, or the stored entry of a load that started
+    /// later. The next caller gets that one, and must not get an older version than the callers of
+    /// this flight.
+    pub(super) fn answer(
+        &self,
         entry: &Arc<Entry>,
         stored: StoreResult,
         source: Source,
-    ) {
+    ) -> (Arc<Entry>, Source) {
         let newer = if stored == StoreResult::Refused { self.outrun_by(&entry.meta) } else { None };
-        match newer {
-            Some(newer) => self.announce(&newer, Source::Followed),
-            None => self.announce(entry, source),
-        }
+        newer.map_or_else(|| (entry.clone(), source), |newer| (newer, Source::Followed))
     }
 
     /// Returns the entry that a load which started later has stored in memory, if it is fresh and

@@ -47,7 +47,10 @@ impl Engine {
             self.observer.observe(Event::RefreshSkipped(lookup.key));
             return;
         };
-        let Role::Lead(leader) = self.join(lookup, &miss, None) else { return };
+        let request = self.join_request(lookup, &miss, None);
+        let Role::Lead(leader) = self.flights.join(request, || self.log.position()) else {
+            return;
+        };
         // As for every leader: a load or a purge may have come since the lookup.
         match self.current(lookup) {
             Some(current) if miss.is_about(&current) => {}

@@ -36,12 +36,13 @@ mod redis_url;
 mod reference;
 pub(crate) mod resolved;
 pub(crate) mod rules;
+mod suggestion;
 mod table;
 mod typed;
 pub(crate) mod units;
 pub(crate) mod warnings;
 
-pub(crate) use file::nearest;
 pub(crate) use host::HostPattern;
 pub(crate) use listen_address::ListenAddress;
 pub(crate) use reader::{AccessLog, ListenerRole, Protocol};
+pub(crate) use suggestion::nearest;

@@ -9,7 +9,7 @@ use forebay_semantics::Rules;
 use http::HeaderValue;
 
 use crate::config::HostPattern as Planned;
-use crate::config::resolved::{ResolvedLease, ResolvedRedis, ResolvedSite};
+use crate::config::resolved::{ResolvedEndpoint, ResolvedLease, ResolvedRedis, ResolvedSite};
 
 /// Settings of one site for the HTTP front end.
 ///
@@ -24,10 +24,8 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         hosts: config.hosts.iter().map(host_pattern).collect(),
         prefix: config.prefix.as_deref().map(Into::into),
         origin: OriginSettings {
-            endpoints: vec![EndpointSettings {
-                address: origin.url.address(),
-                tls: origin.tls.clone(),
-            }],
+            endpoints: origin.endpoints.iter().map(of_endpoint).collect(),
+            balance: origin.balance,
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
             keep_alive: origin.keep_alive,
@@ -35,6 +33,9 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             head_max: origin.head_max,
             timeouts: origin.timeouts,
             resolve_every: origin.resolve_every,
+            health: origin.health.clone(),
+            eject: origin.eject,
+            retry: Some(origin.retry.clone()).filter(|retry| retry.attempts > 0),
             breaker: origin.breaker.clone(),
         },
         fetch_timeout: config.fetch_timeout,
@@ -80,6 +81,14 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
     })
 }
 
+fn of_endpoint(endpoint: &ResolvedEndpoint) -> EndpointSettings {
+    EndpointSettings {
+        address: endpoint.url.address(),
+        tls: endpoint.tls.clone(),
+        weight: endpoint.weight,
+    }
+}
+
 /// Logs options that give up a protection.
 fn warn_of_risks(config: &ResolvedSite) {
     for unsafe_rule in config.rules.unsafe_words() {
@@ -91,11 +100,13 @@ fn warn_of_risks(config: &ResolvedSite) {
              stored and served to all clients"
         );
     }
-    let origin = &config.origin;
-    if origin.tls.as_ref().is_some_and(|tls| !tls.client.verifies()) {
+    let is_unverified = |endpoint: &&ResolvedEndpoint| {
+        endpoint.tls.as_ref().is_some_and(|tls| !tls.client.verifies())
+    };
+    for endpoint in config.origin.endpoints.iter().filter(is_unverified) {
         tracing::warn!(
             site = config.id,
-            origin = %origin.url,
+            origin = %endpoint.url,
             "certificate of the origin is not verified (verify = false): anyone on the network \
              path can answer for the origin"
         );

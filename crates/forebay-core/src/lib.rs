@@ -10,9 +10,11 @@
 //! | [`pace`] | schedules: back-off, jitter of lifetimes, average cost of a load |
 //! | [`breaker`] | circuit breaker |
 //! | [`call_breaker`] | circuit breaker of an origin, which also counts slow calls |
+//! | [`endpoint_health`] | health of the endpoints of an origin: ejection, checks, slow start |
 //! | [`heap`] | memory that allocations take |
 //! | [`version`] | ordered validators |
 //! | [`rate`] | rate limit of one client |
+//! | [`retry_budget`] | budget of retries, as a share of all requests |
 //! | [`why`] | the closed list of reasons why an answer was not a fresh hit |
 //! | [`tags`] | tags, positions in the purge log, effect of purges on an entry |
 //! | [`bus_trust`] | entries that a missed purge may have invalidated |
@@ -25,6 +27,7 @@ pub mod breaker;
 pub mod bus_trust;
 pub mod call_breaker;
 pub mod demand;
+pub mod endpoint_health;
 pub mod entry;
 pub mod frame;
 pub mod heap;
@@ -32,6 +35,7 @@ pub mod judge;
 pub mod key;
 pub mod pace;
 pub mod rate;
+pub mod retry_budget;
 pub mod tags;
 pub mod time;
 pub mod version;
@@ -43,9 +47,11 @@ pub use call_breaker::{
     CallAdmission, CallBreaker, CallResult, CallRules, CallState, CallTicket, CallWindow,
 };
 pub use demand::Demand;
+pub use endpoint_health::{EndpointHealth, EndpointState, HealthChange, HealthRules, OriginHealth};
 pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, OriginFailure, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
+pub use retry_budget::RetryBudget;
 pub use tags::{PREFIXES_MAX, Position, Purge, PurgeState, Purges, Reach, Recorded, TagSet};
 pub use time::{Timestamp, WallTime};
 pub use why::Why;

@@ -17,6 +17,7 @@
 //! | `failure` | failures of requests, with their status codes | origin, request_guard |
 //! | `phase` | phase of the process | |
 //! | `settings`, `authority` | settings of a site; host and port | |
+//! | `endpoint_status` | status of an origin server, for reports | |
 //! | `client` | client and connection of a request | |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | |
 //!
@@ -29,6 +30,7 @@ mod authority;
 mod client;
 mod direct;
 pub mod edge;
+mod endpoint_status;
 mod failure;
 mod load;
 pub mod metrics;
@@ -45,13 +47,15 @@ pub mod tunnel;
 
 pub use authority::normalise_authority;
 pub use client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
+pub use endpoint_status::EndpointStatus;
 pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
 pub use response::body::ResponseBody;
 pub use service::{ACCESS, Service};
 pub use settings::{
-    BreakerSettings, ClientAccess, EndpointAddress, EndpointSettings, EndpointTls, Fallback,
-    HostPattern, OptIns, OriginSettings, PhaseTimeouts, RateLimitSettings, SiteSettings,
+    Balance, BreakerSettings, ClientAccess, EjectionSettings, EndpointAddress, EndpointSettings,
+    EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns, OriginSettings, PhaseTimeouts,
+    RateLimitSettings, RetryOn, RetrySettings, SiteSettings,
 };
 pub use site::key;
 pub use site::prefix_purge::PrefixError;

@@ -9,7 +9,7 @@ mod tiers;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_core::{CallState, KeyRef, Why};
+use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
@@ -28,6 +28,7 @@ use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
 use origins::OriginMetrics;
+pub(crate) use origins::SiteOrigin;
 pub use process::DrainCut;
 use process::ProcessMetrics;
 use tiers::LowerTierMetrics;
@@ -543,10 +544,10 @@ impl Metrics {
         &self,
         engine: &Engine,
         guard: &GuardCounters,
-        breakers: impl Iterator<Item = (&'s str, CallState)>,
+        origins: impl Iterator<Item = SiteOrigin<'s>>,
     ) -> String {
         self.refresh(engine, guard);
-        self.origins.refresh(breakers);
+        self.origins.refresh(origins);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut out, &self.registry);

@@ -5,57 +5,64 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `group`, `balance` | the servers of an origin, and the choice among them |
+//! | `health`, `check` | their health, and the checks of it |
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
 //! | `pool`, `connection`, `stream` | idle connections; one connection, and the socket below it |
 //! | `accept` | validation of response heads |
 //! | `breaker` | circuit breaker |
 //! | `body`, `progress` | response bodies; time spent waiting for a client's request body |
+//! | `exchange`, `retry` | sending a request, and sending it again |
 //! | `fault`, `idle` | errors; connections that were closed while idle |
 //! | `switch` | protocol switches |
 
 mod accept;
+mod balance;
 mod body;
 mod breaker;
+mod check;
 mod connection;
 mod endpoint;
+mod exchange;
 mod fault;
+mod group;
+mod health;
 mod idle;
 mod names;
 mod pool;
 mod progress;
+mod retry;
 mod stream;
 mod switch;
 
-use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::CallState;
 use forebay_engine::{Audience, LoadError};
-use http::header::TRANSFER_ENCODING;
-use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
+use crate::endpoint_status::EndpointStatus;
 use crate::request_guard::Interims;
 use crate::settings::{OriginSettings, SiteSettings};
-use accept::{HeadLimits, InterimCounter, InvalidHead, forward_interim, validate_head};
+use accept::{HeadLimits, InvalidHead};
+use body::Exchange;
 pub(crate) use body::OriginBody;
-use body::{ConnectionPermits, Exchange};
 use breaker::{Decision, SiteBreaker};
-use connection::SendError;
-use endpoint::{Endpoint, Repeatable};
+use check::Checks;
+use exchange::Answered;
 pub(crate) use fault::{ClientFault, code};
+use group::Group;
 pub(crate) use idle::is_idle_close;
-use pool::PooledConnection;
-use progress::{Progress, TrackedBody};
+use progress::Progress;
+pub(crate) use retry::Again;
+use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
 
 /// Returns how many of an origin's connections may carry unshared responses. Such a connection is
@@ -76,10 +83,11 @@ pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + S
 /// Origin server with its connections.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    endpoint: Arc<Endpoint>,
+    group: Arc<Group>,
     connections: Arc<Semaphore>,
     unshared: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
+    retries: Option<Retries>,
     breaker: Option<SiteBreaker>,
     limits: HeadLimits,
     fetch_timeout: Duration,
@@ -102,11 +110,31 @@ pub(crate) struct FetchRequest {
 }
 
 impl Origin {
+    /// Creates an origin, and starts the checks of its endpoints.
+    ///
+    /// # Panics
+    /// Panics outside of a Tokio runtime if there are checks.
     pub(crate) fn new(settings: &SiteSettings) -> Self {
+        Self::with(settings, None)
+    }
+
+    /// Creates the origin that replaces this one after a reload. It keeps the endpoints whose settings
+    /// are the same, with their connections.
+    pub(crate) fn replaced(&self, settings: &SiteSettings) -> Self {
+        Self::with(settings, Some(self))
+    }
+
+    fn with(settings: &SiteSettings, before: Option<&Self>) -> Self {
         let (origin, fetch_timeout) = (&settings.origin, settings.fetch_timeout);
         let connections_max = origin.connections_max;
+        let group = Group::new(settings, before.map(|before| &*before.group));
+        Checks::start(origin, &group);
+        let known = before.and_then(|before| before.retries.as_ref());
+        let counts = known.map_or_else(Arc::default, |retries| retries.counts.clone());
+        let retries = |retry| Retries::new(retry, group.requests(), counts);
         Self {
-            endpoint: Arc::new(Endpoint::new(&origin.endpoints[0], origin)),
+            retries: origin.retry.as_ref().map(retries),
+            group,
             connections: Arc::new(Semaphore::new(connections_max)),
             unshared: Arc::new(Semaphore::new(unshared_connections_max(connections_max))),
             tunnels: switch::tunnel_semaphore(connections_max),
@@ -126,8 +154,9 @@ impl Origin {
     }
 
     /// Sends a request and returns the response head. Acquiring a connection, connecting and
-    /// receiving the head take at most the site's `fetch_timeout` together, not counting time spent
-    /// waiting for the client's request body.
+    /// receiving the head take at most the site's `fetch_timeout` together, retries included, not
+    /// counting time spent waiting for the client's request body. `again` builds the request for
+    /// retries; without it, the request is sent again only if nothing of it was sent.
     ///
     /// # Errors
     /// Returns an error if no connection is free, the origin cannot be reached, the head does not
@@ -135,10 +164,11 @@ impl Origin {
     pub(crate) async fn fetch(
         self: &Arc<Self>,
         request: FetchRequest,
+        again: Again<'_>,
         company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
         let Some(breaker) = &self.breaker else {
-            return self.fetch_admitted(request, company).await;
+            return self.fetch_admitted(request, again, company).await;
         };
         let has_no_body = request.body.is_end_stream();
         match breaker.admit(has_no_body)? {
@@ -148,7 +178,7 @@ impl Origin {
                 Err(breaker.unavailable())
             }
             Decision::Call(call) | Decision::Trial(call) => {
-                breaker.run(call, company, self.fetch_admitted(request, company)).await
+                breaker.run(call, company, self.fetch_admitted(request, again, company)).await
             }
         }
     }
@@ -160,7 +190,7 @@ impl Origin {
         tokio::spawn(async move {
             let Some(breaker) = &origin.breaker else { return };
             if let Ok(Decision::Trial(call)) = breaker.admit(true) {
-                let fetched = origin.fetch_admitted(request, Audience::Shared);
+                let fetched = origin.fetch_admitted(request, None, Audience::Shared);
                 let _ = breaker.run(call, Audience::Shared, fetched).await;
             }
         });
@@ -171,9 +201,20 @@ impl Origin {
         self.breaker.as_ref().map(SiteBreaker::state)
     }
 
+    /// Returns the status of each endpoint.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = EndpointStatus> {
+        self.group.statuses()
+    }
+
+    /// Returns the numbers of retries by result; `None` if there are no retries.
+    pub(crate) fn retries(&self) -> Option<[(&'static str, u64); 3]> {
+        self.retries.as_ref().map(|retries| retries.counts.totals())
+    }
+
     async fn fetch_admitted(
         &self,
         request: FetchRequest,
+        again: Again<'_>,
         company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
         let progress = Progress::begin();
@@ -181,7 +222,7 @@ impl Origin {
             Audience::Shared => None,
             Audience::Single => Some(self.acquire_unshared(&progress).await?),
         };
-        let mut answered = self.exchange_in_time(request, &progress).await?;
+        let mut answered = self.exchange_in_time(request, again, &progress).await?;
         answered.permits.unshared = unshared;
         self.receive(answered, &progress)
     }
@@ -208,14 +249,16 @@ impl Origin {
         Ok(())
     }
 
-    /// Validates the head of a response.
+    /// Returns a response whose head has been validated.
     fn receive(
         &self,
         answered: Answered,
         progress: &Progress,
     ) -> Result<Response<OriginBody>, LoadError> {
-        let Answered { mut response, mut connection, permits } = answered;
-        validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
+        let Answered { response, mut connection, permits } = answered;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(LoadError::origin(InvalidHead::Switched));
+        }
         if !progress.is_body_sent()
             && let Some(connection) = connection.get()
         {
@@ -225,100 +268,6 @@ impl Origin {
         let exchange = Exchange { connection, permits };
         Ok(response.map(|body| OriginBody::new(body, exchange, self.body_timeout)))
     }
-
-    /// Sends a request and returns the unvalidated response head.
-    async fn exchange_in_time(
-        &self,
-        request: FetchRequest,
-        progress: &Progress,
-    ) -> Result<Answered, LoadError> {
-        let permit = self.connections.clone().acquire_owned();
-        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), permit);
-        let Ok(Ok(permit)) = permit.await else {
-            return Err(LoadError::Overloaded(
-                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
-            ));
-        };
-        let interims = Arc::new(InterimCounter::default());
-        let request = self.http_request(request, progress, &interims);
-        let exchange = pin!(self.exchange(request, &interims));
-        let (response, connection) = self.in_time(exchange, progress).await?;
-        let permits = ConnectionPermits { connection: permit, unshared: None };
-        Ok(Answered { response, connection, permits })
-    }
-
-    /// Awaits `exchange`, with the fetch timeout. Each iteration of the loop means that the client
-    /// delayed its request body, which the client timeouts bound. `exchange` is passed by
-    /// reference: by value, the future would reserve space for it twice.
-    async fn in_time<T>(
-        &self,
-        mut exchange: Pin<&mut impl Future<Output = Result<T, LoadError>>>,
-        progress: &Progress,
-    ) -> Result<T, LoadError> {
-        loop {
-            let due = progress.due(self.fetch_timeout);
-            if let Ok(exchanged) = tokio::time::timeout_at(due, exchange.as_mut()).await {
-                return exchanged;
-            }
-            if progress.due(self.fetch_timeout) <= Instant::now() {
-                return Err(LoadError::TimedOut(self.fetch_timeout));
-            }
-        }
-    }
-
-    /// Sends a request on an idle connection, or on a new one.
-    async fn exchange(
-        &self,
-        mut request: Request<TrackedBody>,
-        interims: &InterimCounter,
-    ) -> Result<(Response<Incoming>, PooledConnection), LoadError> {
-        let endpoint = &self.endpoint;
-        let repeatable = if request.method().is_safe() { Repeatable::Yes } else { Repeatable::No };
-        // Each iteration uses up an idle connection; a new connection ends the loop.
-        loop {
-            let mut pooled = endpoint.connection(repeatable).await?;
-            let Some(connection) = pooled.get() else { continue };
-            match connection.send(request, interims).await {
-                Ok(response) => return Ok((response, pooled)),
-                Err(SendError::Unsent(unsent, _)) if connection.is_used => request = *unsent,
-                Err(SendError::Unsent(_, error) | SendError::Failed(error)) => {
-                    return Err(fault::explain(&error, &endpoint.label, connection, self.limits));
-                }
-                Err(SendError::Interims) => return Err(LoadError::origin(InvalidHead::Interims)),
-            }
-        }
-    }
-
-    fn http_request(
-        &self,
-        request: FetchRequest,
-        progress: &Progress,
-        interims: &Arc<InterimCounter>,
-    ) -> Request<TrackedBody> {
-        let FetchRequest { method, target, headers, body, interims: client } = request;
-        let is_sized = body.size_hint().exact().is_some();
-        let mut request = Request::new(progress.track(body));
-        *request.method_mut() = method;
-        *request.uri_mut() = Uri::from(target);
-        *request.headers_mut() = headers;
-        if !is_sized {
-            // Without it, hyper sends no body with a GET.
-            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        let counted = interims.clone();
-        hyper::ext::on_informational(&mut request, move |interim| {
-            counted.count();
-            forward_interim(&client, interim.status(), interim.headers());
-        });
-        request
-    }
-}
-
-/// Unvalidated head of a response, with its connection.
-struct Answered {
-    response: Response<Incoming>,
-    connection: PooledConnection,
-    permits: ConnectionPermits,
 }
 
 /// Returns an empty request body.

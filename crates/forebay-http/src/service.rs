@@ -49,7 +49,7 @@ use self::dispatch::{Begun, Dispatch};
 use self::forward::request_body;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SiteOrigin};
 use crate::phase::{CurrentPhase, Phase};
 use crate::request_guard::{Exchange, GuardCounters};
 use crate::response::body::ResponseBody;
@@ -148,10 +148,16 @@ impl Service {
     #[must_use]
     pub fn render_metrics(&self, guard: &GuardCounters) -> String {
         let table = self.site_table.load();
-        let state = |site: &Arc<Site>| site.origin.breaker_state();
-        let breakers = table.all().iter();
-        let breakers = breakers.filter_map(|site| Some((&*site.settings.id, state(site)?)));
-        self.metrics.render(&self.engine, guard, breakers)
+        self.metrics.render(
+            &self.engine,
+            guard,
+            table.all().iter().map(|site| SiteOrigin {
+                site: &site.settings.id,
+                breaker: site.origin.breaker_state(),
+                endpoints: site.endpoints(),
+                retries: site.origin.retries(),
+            }),
+        )
     }
 
     /// Returns the current sites in the order of the configuration.

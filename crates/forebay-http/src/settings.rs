@@ -1,6 +1,8 @@
 //! Settings of a site and of its origin; immutable once built.
 
+mod health;
 mod origin;
+mod retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +17,12 @@ use forebay_semantics::{Networks, PeerAddress, Rules};
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
+pub use health::{EjectionSettings, HealthCheckSettings};
 pub use origin::{
-    BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings, PhaseTimeouts,
+    Balance, BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings,
+    PhaseTimeouts,
 };
+pub use retry::{RetryOn, RetrySettings};
 
 /// Settings of a site; immutable once built.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,6 +19,7 @@ use forebay_rules::SiteFacts;
 use forebay_semantics::cdn_loop::LoopMarker;
 
 use crate::authority::without_port;
+use crate::endpoint_status::EndpointStatus;
 use crate::origin::Origin;
 use crate::settings::{HostPattern, SiteSettings};
 use crate::site::rate_limits::RateLimiter;
@@ -51,7 +52,10 @@ fn loop_marker(site: &str) -> LoopMarker {
 }
 
 impl Site {
-    /// Creates a site, without connecting to its origin.
+    /// Creates a site, without connecting to its origin, and starts the health checks of its endpoints.
+    ///
+    /// # Panics
+    /// Panics outside of a Tokio runtime if the settings have health checks.
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
@@ -78,13 +82,19 @@ impl Site {
         let settings = settings.clone();
         let origin = match Origin::shares_pool(&self.settings, &settings) {
             true => self.origin.clone(),
-            false => Arc::new(Origin::new(&settings)),
+            false => Arc::new(self.origin.replaced(&settings)),
         };
         let kept = self.rate_limiter.clone();
         let kept = kept.filter(|kept| Some(kept.settings()) == settings.rate_limit);
         let new = || settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
         let rate_limiter = kept.or_else(new);
         Self::with(settings, origin, rate_limiter)
+    }
+
+    /// Returns the status of each endpoint of the origin.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        self.origin.endpoints().collect()
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

@@ -7,6 +7,7 @@
 
 pub(crate) mod upgrade;
 
+use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -50,6 +51,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> OriginIo for T {}
 pub(crate) struct TunnelPermits {
     pub(crate) _connection: OwnedSemaphorePermit,
     pub(crate) _tunnel: OwnedSemaphorePermit,
+    /// Count at one of several endpoints.
+    pub(crate) _in_flight: Option<Box<dyn Debug + Send + Sync>>,
 }
 
 impl Tunnel {

@@ -3,8 +3,8 @@
 //! A cache whose lower tier fails is degraded and still ready: it answers from memory and from the
 //! origin. A load balancer that removed every such cache would cause an outage.
 
-use forebay_core::Condition;
-use forebay_http::Phase;
+use forebay_core::{Condition, EndpointState};
+use forebay_http::{EndpointStatus, Phase};
 use serde_json::{Map, Value, json};
 
 use super::AdminState;
@@ -49,10 +49,48 @@ pub(super) fn health(state: &AdminState) -> Value {
     if !overdue.is_empty() {
         health["certificates_overdue"] = overdue.iter().map(|name| &**name).collect();
     }
+    let origins = origins(state);
+    if !origins.is_empty() {
+        health["origins"] = origins.into();
+    }
     if let Some(cluster) = cluster(state) {
         health["cluster"] = cluster;
     }
     health
+}
+
+/// Origin servers by site, with their states. A server without checks and without others beside it
+/// has no known state.
+fn origins(state: &AdminState) -> Map<String, Value> {
+    let mut origins = Map::new();
+    for site in state.service.sites() {
+        let shown = |status: EndpointStatus| {
+            let state = endpoint_word(status.state?);
+            Some(json!({ "endpoint": &*status.endpoint, "state": state }))
+        };
+        let servers: Vec<Value> = site.endpoints().into_iter().filter_map(shown).collect();
+        if !servers.is_empty() {
+            origins.insert(site.settings.id.to_string(), servers.into());
+        }
+    }
+    origins
+}
+
+/// Returns `true` if all origin servers with a known state get requests.
+fn are_origins_usable(state: &AdminState) -> bool {
+    let is_usable = |status: EndpointStatus| status.state.is_none_or(EndpointState::is_usable);
+    let sites = state.service.sites();
+    sites.iter().flat_map(|site| site.endpoints()).all(is_usable)
+}
+
+/// State of an origin server.
+const fn endpoint_word(state: EndpointState) -> &'static str {
+    match state {
+        EndpointState::Usable => OK,
+        EndpointState::SlowStart => "slow-start",
+        EndpointState::Ejected => "ejected",
+        EndpointState::Unhealthy => "unhealthy",
+    }
 }
 
 /// Cluster part of `GET /healthz`; `None` without a shared tier.
@@ -81,6 +119,7 @@ fn overall(state: &AdminState) -> &'static str {
     let is_published = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
     let is_healthy = is_published
         && overdue(state).is_empty()
+        && are_origins_usable(state)
         && shared::all_healthy(engine, &state.shared)
         && state.disk.as_ref().is_none_or(|disk| disk::is_healthy(engine, disk));
     if is_healthy { "ready" } else { "degraded" }

@@ -3,7 +3,11 @@
 use super::listen_address::ListenAddress;
 use super::problem::{Place, Problems};
 use super::provenance::Row;
-use super::resolved::{Overrides, ResolvedConfig, ResolvedRedis, ResolvedSite, resolve};
+use super::reader::BALANCE;
+use super::resolved::{
+    Overrides, ResolvedConfig, ResolvedEndpoint, ResolvedOrigin, ResolvedRedis, ResolvedSite,
+    resolve,
+};
 use super::rules::RuleWarning;
 use super::units::{ShortDuration, ShortSize};
 use super::warnings;
@@ -145,9 +149,13 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "It fetches from {} with {host}, waits up to {} for the head of a response,",
-        origin.url,
+        fetched_from(origin),
         ShortDuration(site.fetch_timeout)
     )?;
+    if let Some(health) = &origin.health {
+        let (path, every) = (&health.path, ShortDuration(health.every));
+        writeln!(out, "checks each server by GET {path} every {every},")?;
+    }
     writeln!(out, "and reuses responses without an explicit lifetime {lifetime}.")?;
     writeln!(
         out,
@@ -159,6 +167,22 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
     match &site.redis {
         Some(redis) => redis_summary(redis, out),
         None => Ok(()),
+    }
+}
+
+/// Servers of an origin, with their weights and the choice among them.
+fn fetched_from(origin: &ResolvedOrigin) -> String {
+    let shown = |endpoint: &ResolvedEndpoint| match endpoint.weight {
+        1 => endpoint.url.to_string(),
+        weight => format!("{} (weight {weight})", endpoint.url),
+    };
+    let shown = joined(&origin.endpoints.iter().map(shown).collect::<Vec<_>>(), ", ");
+    match origin.endpoints.len() {
+        1 => shown,
+        count => {
+            let balance = (BALANCE.show)(&origin.balance);
+            format!("{count} servers ({shown}; balance {balance})")
+        }
     }
 }
 
@@ -232,10 +256,30 @@ mod tests {
                 && !matches!(spec.table, Table::RedisFallback | Table::Listener)
                 && !matches!(spec.table, Table::Tls | Table::TlsCertificate | Table::SiteFallback)
                 && !matches!(spec.table, Table::TlsAcme | Table::TlsAcmeAccount)
-                && spec.table != Table::SiteRateLimit
+                && !matches!(spec.table, Table::SiteRateLimit | Table::OriginHealth)
         };
         for spec in options::all().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));
+        }
+    }
+
+    #[test]
+    fn several_servers_are_printed_with_their_balance_and_checks() {
+        let (code, out, err) = run("[[site]]\nid = \"a\"\n[site.origin]\n\
+            urls = [\"http://o\", { url = \"https://p\", weight = 2 }]\n\
+            balance = \"hash\"\nhealth = { path = \"/up\" }\n");
+        assert_eq!((code, err.as_str()), (0, ""));
+        let sentence = "It fetches from 2 servers (http://o, https://p (weight 2); balance \"hash\") \
+            with the client's Host, waits up to 30s for the head of a response,\nchecks each server by \
+            GET /up every 5s,\n";
+        assert!(out.contains(sentence), "{out}");
+        for row in [
+            "site[0].origin.urls              [\"http://o\", { url = \"https://p\", weight = 2 }]",
+            "site[0].origin.server_name       o, p",
+            "site[0].origin.health.statuses   [\"200-399\"]",
+        ] {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(out.lines().any(|line| words(line).starts_with(&words(row))), "{row}\n{out}");
         }
     }
 

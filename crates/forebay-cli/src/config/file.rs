@@ -5,14 +5,12 @@
 
 use super::options::LATER;
 use super::problem::{Place, Problems};
+use super::suggestion::nearest;
 use super::table::Table;
 use super::typed::{Lines, Typed};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Maximum number of typing errors for a suggestion; a name that differs more is another word.
-const SLIP_MAX: usize = 3;
 
 /// One table of the file: its values by option name.
 #[derive(Debug, Clone)]
@@ -30,6 +28,12 @@ pub(crate) struct Section {
 pub(crate) struct SiteFile {
     pub(crate) site: Section,
     pub(crate) origin: Option<Section>,
+    /// `[site.origin.health]`
+    pub(crate) health: Option<Section>,
+    /// `[site.origin.eject]`
+    pub(crate) eject: Option<Section>,
+    /// `[site.origin.retry]`
+    pub(crate) retry: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) lease: Option<Section>,
     /// `[[site.rule]]`: list of tables.
@@ -359,13 +363,23 @@ impl Walk<'_> {
         let (mut origin, mut redis, mut lease, mut rate_limit) = (None, None, None, None);
         let (mut rules, mut transforms) = (None, None);
         let (mut breaker, mut fallback) = (None, None);
+        let (mut health, mut eject, mut retry) = (None, None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
                     let place = self.lines.place(value.span().start);
                     let path = site.path_of("origin");
                     let mut section = Section::empty(Table::SiteOrigin, &path, place);
-                    fields.iter().for_each(|(key, value)| self.field(&mut section, key, value));
+                    for (key, value) in fields {
+                        match key.get_ref().as_ref() {
+                            "health" => {
+                                health = self.subtable(Table::OriginHealth, &section, value);
+                            }
+                            "eject" => eject = self.subtable(Table::OriginEject, &section, value),
+                            "retry" => retry = self.subtable(Table::OriginRetry, &section, value),
+                            _ => self.field(&mut section, key, value),
+                        }
+                    }
                     origin = Some(section);
                 }
                 ("redis", _) => redis = self.redis(&site.path_of("redis"), value),
@@ -388,6 +402,9 @@ impl Walk<'_> {
         Some(SiteFile {
             site,
             origin,
+            health,
+            eject,
+            retry,
             redis,
             lease,
             rate_limit,
@@ -398,16 +415,16 @@ impl Walk<'_> {
         })
     }
 
-    /// Subtable of a site.
+    /// Subtable of a site or of its origin.
     fn subtable(
         &mut self,
         table: Table,
-        site: &Section,
+        parent: &Section,
         value: &Spanned<DeValue<'_>>,
     ) -> Option<Section> {
         let name = table.path().rsplit('.').next().unwrap_or_default();
         let says = format!("must be a table; write {} above its fields", table.header());
-        self.section(table, &site.path_of(name), value, &says)
+        self.section(table, &parent.path_of(name), value, &says)
     }
 
     fn field(
@@ -450,14 +467,6 @@ fn unknown_field(table: Table, name: &str) -> String {
             format!("unknown field; the fields of {} are {}", table.header(), names.join(", "))
         }
     }
-}
-
-/// Valid name with the fewest typing errors, if they are few enough.
-pub(crate) fn nearest<'a>(valid: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
-    let slips = |valid: &str| strsim::damerau_levenshtein(valid, name);
-    let nearest = valid.min_by_key(|valid| slips(valid))?;
-    let slips_max = nearest.len().max(name.len()).div_ceil(3).min(SLIP_MAX);
-    (slips(nearest) <= slips_max).then_some(nearest)
 }
 
 #[cfg(test)]

@@ -113,11 +113,8 @@ impl Table {
 }
 
 /// Options and tables of later versions, with what this version lacks.
-pub(crate) const LATER: &[(&str, &str)] = &[
-    ("memcached", "has no memcached tier"),
-    ("site.log", "has no log level per site"),
-    ("site.origin.health", "has no health checks"),
-];
+pub(crate) const LATER: &[(&str, &str)] =
+    &[("memcached", "has no memcached tier"), ("site.log", "has no log level per site")];
 
 #[cfg(test)]
 mod tests {

@@ -35,11 +35,13 @@ macro_rules! readers {
 
 // Below the macro, which is in scope from here on.
 mod addresses;
+mod endpoints;
 mod quantities;
 mod texts;
 mod words;
 
 pub(crate) use addresses::*;
+pub(crate) use endpoints::*;
 pub(crate) use quantities::*;
 pub(crate) use texts::*;
 pub(crate) use words::*;

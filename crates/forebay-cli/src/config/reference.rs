@@ -96,6 +96,7 @@ fn introduction(table: Table) -> &'static str {
         Table::SiteOrigin => {
             "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
         }
+        Table::OriginHealth | Table::OriginEject | Table::OriginRetry => of_servers(table),
         Table::SiteBreaker => {
             "Below its `[[site]]`: the circuit breaker of its origin \
              ([origins.md](origins.md#an-origin-that-fails-or-hangs))."
@@ -103,6 +104,25 @@ fn introduction(table: Table) -> &'static str {
         Table::SiteFallback => {
             "Below its `[[site]]`: the response while the origin is unavailable \
              ([origins.md](origins.md#fallback-response)). Without it, clients get an error page."
+        }
+    }
+}
+
+/// Introduction of a subtable of `[site.origin]`.
+fn of_servers(table: Table) -> &'static str {
+    match table {
+        Table::OriginHealth => {
+            "Also written `health = { path = \"/healthz\" }` in `[site.origin]`: active health checks of \
+             each server ([origins.md](origins.md#servers-that-fail)). Without this table there are none."
+        }
+        Table::OriginEject => {
+            "Also written `eject = { failures = 5 }` in `[site.origin]`: exclusion of servers whose \
+             requests fail ([origins.md](origins.md#servers-that-fail)). A single server is never \
+             ejected."
+        }
+        _ => {
+            "Also written `retry = { attempts = 1 }` in `[site.origin]`: requests that are sent again \
+             ([origins.md](origins.md#retries))."
         }
     }
 }

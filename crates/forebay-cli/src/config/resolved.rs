@@ -5,6 +5,7 @@
 mod acme;
 mod admin;
 mod disk;
+mod endpoint_health;
 mod listeners;
 mod origin;
 mod redis;
@@ -27,7 +28,7 @@ use forebay_http::RateLimitSettings;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
-pub(crate) use origin::ResolvedOrigin;
+pub(crate) use origin::{ResolvedEndpoint, ResolvedOrigin};
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -31,6 +31,12 @@ pub(crate) enum Table {
     Site,
     /// `[site.origin]`
     SiteOrigin,
+    /// `[site.origin.health]`
+    OriginHealth,
+    /// `[site.origin.eject]`
+    OriginEject,
+    /// `[site.origin.retry]`
+    OriginRetry,
     /// `[site.lease]`
     SiteLease,
     /// `[site.breaker]`
@@ -43,7 +49,7 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
@@ -58,6 +64,9 @@ impl Table {
         Self::RedisFallback,
         Self::Site,
         Self::SiteOrigin,
+        Self::OriginHealth,
+        Self::OriginEject,
+        Self::OriginRetry,
         Self::SiteLease,
         Self::SiteBreaker,
         Self::SiteFallback,
@@ -81,6 +90,9 @@ impl Table {
             Self::RedisFallback => "redis.fallback",
             Self::Site => "site",
             Self::SiteOrigin => "site.origin",
+            Self::OriginHealth => "site.origin.health",
+            Self::OriginEject => "site.origin.eject",
+            Self::OriginRetry => "site.origin.retry",
             Self::SiteLease => "site.lease",
             Self::SiteBreaker => "site.breaker",
             Self::SiteFallback => "site.fallback",
@@ -105,6 +117,9 @@ impl Table {
             Self::RedisFallback => "[[redis.fallback]]",
             Self::Site => "[[site]]",
             Self::SiteOrigin => "[site.origin]",
+            Self::OriginHealth => "[site.origin.health]",
+            Self::OriginEject => "[site.origin.eject]",
+            Self::OriginRetry => "[site.origin.retry]",
             Self::SiteLease => "[site.lease]",
             Self::SiteBreaker => "[site.breaker]",
             Self::SiteFallback => "[site.fallback]",
@@ -122,6 +137,7 @@ impl Table {
             Self::Site => {
                 &["redis", "lease", "rate_limit", "breaker", "fallback", "rule", "transform"]
             }
+            Self::SiteOrigin => &["health", "eject", "retry"],
             _ => &[],
         }
     }

@@ -52,6 +52,7 @@ mod disk_bodies;
 mod disk_cluster;
 mod disk_trouble;
 mod early;
+mod endpoints;
 mod http2;
 mod http2_attacks;
 mod logs;

@@ -15,7 +15,7 @@ use super::Received;
 use super::selecting::selecting;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
-use crate::origin::{FetchRequest, is_idle_close, no_body};
+use crate::origin::{Again, FetchRequest, is_idle_close, no_body};
 use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
 use crate::site::Site;
@@ -141,24 +141,27 @@ impl ClientRequest {
     /// Sends a request that may be retried.
     pub(super) async fn ask(
         &self,
-        question: impl Fn() -> FetchRequest,
+        question: impl Fn() -> FetchRequest + Send + Sync,
         company: Audience,
     ) -> Result<Received, LoadError> {
-        match self.ask_once(question(), company).await {
+        match self.ask_once(question(), Some(&question), company).await {
             // RFC 9112 section 9.3.1: a safe request may be retried.
-            Err(error) if is_idle_close(&error) => self.ask_once(question(), company).await,
+            Err(error) if is_idle_close(&error) => {
+                self.ask_once(question(), Some(&question), company).await
+            }
             answered => answered,
         }
     }
 
-    /// Sends a request without a retry.
+    /// Sends a request. The origin uses `again` for retries.
     pub(super) async fn ask_once(
         &self,
         question: FetchRequest,
+        again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
         let sent = self.clock.exact();
-        let mut response = self.site.origin.fetch(question, company).await?;
+        let mut response = self.site.origin.fetch(question, again, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         self.edit_response(&mut response);

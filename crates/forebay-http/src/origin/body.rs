@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
+use super::endpoint::InFlight;
 use super::pool::PooledConnection;
 
 /// Body of an origin's response. Fails if a piece takes longer than the body timeout. Holds its
@@ -38,6 +39,8 @@ pub(super) struct ConnectionPermits {
     pub(super) connection: OwnedSemaphorePermit,
     /// Permit of an unshared response.
     pub(super) unshared: Option<OwnedSemaphorePermit>,
+    /// Count at the endpoint; absent if there is one endpoint only.
+    pub(super) in_flight: Option<InFlight>,
 }
 
 impl OriginBody {

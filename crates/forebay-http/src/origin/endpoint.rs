@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use forebay_core::EndpointState;
 use forebay_tls::client::TlsFailure;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
@@ -16,20 +17,78 @@ use super::fault::ConnectError;
 use super::names::{Change, Names};
 use super::pool::{Pool, PooledConnection};
 use super::stream::{OriginStream, Transport};
+use crate::endpoint_status::EndpointStatus;
 use crate::settings::{EndpointAddress, EndpointSettings, EndpointTls, OriginSettings};
+
+/// Options of connections that the endpoints of an origin share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectOptions {
+    keep_alive: Duration,
+    connections_max: usize,
+    limits: HeadLimits,
+    connect_timeout: Duration,
+    resolve_every: Duration,
+}
+
+impl ConnectOptions {
+    pub(super) const fn of(origin: &OriginSettings) -> Self {
+        Self {
+            keep_alive: origin.keep_alive,
+            connections_max: origin.connections_max,
+            limits: HeadLimits::of(origin),
+            connect_timeout: origin.timeouts.connect,
+            resolve_every: origin.resolve_every,
+        }
+    }
+}
 
 /// Server of an origin.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     /// Host and port, or path of the socket, for metrics and logs.
     pub(super) label: Box<str>,
+    pub(super) address: EndpointAddress,
     target: Target,
     tls: Option<EndpointTls>,
     pool: Arc<Pool>,
-    limits: HeadLimits,
-    connect_timeout: Duration,
+    options: ConnectOptions,
+    /// Number of requests whose response has not been received completely.
+    in_flight: AtomicUsize,
+    pub(super) counts: EndpointCounts,
     /// Number of the address with which the next connection begins.
     next_address: AtomicUsize,
+}
+
+/// Numbers of events of an endpoint since it was configured.
+#[derive(Debug, Default)]
+pub(super) struct EndpointCounts {
+    /// Requests that worked.
+    pub(super) worked: AtomicU64,
+    /// Requests that failed.
+    pub(super) failed: AtomicU64,
+    /// Ejections after failed requests.
+    pub(super) ejected: AtomicU64,
+    /// Changes to unhealthy after failed checks.
+    pub(super) unhealthy: AtomicU64,
+    pub(super) checks_passed: AtomicU64,
+    pub(super) checks_failed: AtomicU64,
+}
+
+/// Count of a request to an endpoint, until it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Endpoint>);
+
+impl InFlight {
+    pub(super) fn count(endpoint: &Arc<Endpoint>) -> Self {
+        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(endpoint.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -53,24 +112,52 @@ pub(super) enum Repeatable {
 const UNREPEATABLE_KEEP_ALIVE_MAX: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    pub(super) fn new(settings: &EndpointSettings, origin: &OriginSettings) -> Self {
-        let EndpointSettings { address, tls } = settings;
+    pub(super) fn new(settings: &EndpointSettings, options: ConnectOptions) -> Self {
+        let EndpointSettings { address, tls, weight: _ } = settings;
         let port = if tls.is_some() { 443 } else { 80 };
         let target = match address {
             EndpointAddress::Tcp(authority) => {
-                Target::Tcp(Names::new(authority, port, origin.resolve_every))
+                Target::Tcp(Names::new(authority, port, options.resolve_every))
             }
             EndpointAddress::Unix(path) => Target::Unix(path.as_path().into()),
         };
         Self {
             label: address.label().into(),
+            address: address.clone(),
             target,
             tls: tls.clone(),
-            pool: Pool::new(origin.keep_alive, origin.connections_max),
-            limits: HeadLimits::of(origin),
-            connect_timeout: origin.timeouts.connect,
+            pool: Pool::new(options.keep_alive, options.connections_max),
+            options,
+            in_flight: AtomicUsize::new(0),
+            counts: EndpointCounts::default(),
             next_address: AtomicUsize::new(0),
         }
+    }
+
+    /// Returns `true` if the endpoint has these settings, apart from its weight.
+    pub(super) fn has(&self, settings: &EndpointSettings, options: ConnectOptions) -> bool {
+        self.address == settings.address && self.tls == settings.tls && self.options == options
+    }
+
+    /// Returns the status of the endpoint.
+    pub(super) fn status(&self, state: Option<EndpointState>) -> EndpointStatus {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        EndpointStatus {
+            endpoint: self.label.clone(),
+            state,
+            requests: [("ok", load(&counts.worked)), ("failed", load(&counts.failed))],
+            ejections: [("requests", load(&counts.ejected)), ("checks", load(&counts.unhealthy))],
+            checks: [
+                ("passed", load(&counts.checks_passed)),
+                ("failed", load(&counts.checks_failed)),
+            ],
+        }
+    }
+
+    /// Returns the number of requests that are in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Returns an idle connection, or a new one.
@@ -94,7 +181,7 @@ impl Endpoint {
         let generation = self.pool.generation();
         let open = self.pool.make_room();
         let stream = OriginStream::new(self.open_transport().await?);
-        let connection = Connection::begin(stream, self.limits, open).await;
+        let connection = Connection::begin(stream, self.options.limits, open).await;
         let connection = connection.map_err(|error| {
             ConnectError::Io(self.label.to_string(), std::io::Error::other(error))
         })?;
@@ -102,18 +189,18 @@ impl Endpoint {
     }
 
     async fn open_transport(&self) -> Result<Transport, ConnectError> {
-        let late = || ConnectError::Timeout(self.label.to_string(), self.connect_timeout);
+        let late = || ConnectError::Timeout(self.label.to_string(), self.options.connect_timeout);
         let refused = |error| ConnectError::Io(self.label.to_string(), error);
         let names = match &self.target {
             Target::Unix(path) => {
-                let due = Instant::now() + self.connect_timeout;
+                let due = Instant::now() + self.options.connect_timeout;
                 let stream = timeout_at(due, UnixStream::connect(path)).await;
                 return stream.map_err(|_| late())?.map(Transport::Unix).map_err(refused);
             }
             Target::Tcp(names) => names,
         };
         let addresses = names.addresses().await?;
-        let due = Instant::now() + self.connect_timeout;
+        let due = Instant::now() + self.options.connect_timeout;
         let stream = self.connect_to_any(&addresses, due).await?;
         let Some(tls) = &self.tls else { return Ok(Transport::Tcp(stream)) };
         let handshake = timeout_at(due, tls.client.connect(tls.name.clone(), stream)).await;
@@ -150,7 +237,7 @@ impl Endpoint {
         }
         Err(match last {
             Some(error) => ConnectError::Io(self.label.to_string(), error),
-            None => ConnectError::Timeout(self.label.to_string(), self.connect_timeout),
+            None => ConnectError::Timeout(self.label.to_string(), self.options.connect_timeout),
         })
     }
 

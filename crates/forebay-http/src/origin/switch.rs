@@ -12,8 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 
 use super::accept::{InvalidHead, validate_switch_head};
+use super::exchange::Answered;
+use super::progress::Progress;
 use super::stream::OriginStream;
-use super::{Answered, FetchRequest, Origin, OriginBody, Progress};
+use super::{FetchRequest, Origin, OriginBody};
 use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
@@ -59,7 +61,7 @@ impl Origin {
             )
         })?;
         let progress = Progress::begin();
-        let answered = self.exchange_in_time(request, &progress).await?;
+        let answered = self.exchange_in_time(request, None, &progress).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }
@@ -70,7 +72,11 @@ impl Origin {
         let switched = connection.detach().and_then(|connection| connection.into_switched());
         let (stream, read) = switched.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
         let stream = Box::new(SwitchedStream { read, stream });
-        let permits = TunnelPermits { _connection: permits.connection, _tunnel: tunnel };
+        let permits = TunnelPermits {
+            _connection: permits.connection,
+            _tunnel: tunnel,
+            _in_flight: permits.in_flight.map(|count| Box::new(count) as _),
+        };
         let (headers, tunnel) = (response.into_parts().0.headers, Tunnel::new(stream, permits));
         Ok(SwitchOutcome::Switched { headers, protocol, tunnel })
     }

@@ -10,6 +10,7 @@ use forebay_semantics::trailers;
 use forebay_semantics::unsafe_methods::{self, stands_for_get};
 use http::header::{MAX_FORWARDS, TRAILER};
 use http::{HeaderMap, HeaderValue, Method, Response};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::client::credentials;
@@ -17,7 +18,7 @@ use crate::load::invalidate::{self, key_of, target_of};
 use crate::load::{
     ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
 };
-use crate::origin::{FetchRequest, RequestBody};
+use crate::origin::{Again, FetchRequest, RequestBody, no_body};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::deliver_as_it_is;
 
@@ -40,17 +41,22 @@ impl Forward {
         engine: &Arc<Engine>,
     ) -> Result<Response<ResponseBody>, LoadError> {
         let Self { request, method, body, why } = self;
-        let mut headers = request.outgoing_fields();
-        if trailers::are_accepted(&request.headers) {
-            trailers::take(&mut headers);
-        }
-        let target = request.origin_target();
-        let interims = request.interims.clone();
-        let question = FetchRequest { method: method.clone(), target, headers, body, interims };
+        let question = |body| FetchRequest {
+            method: method.clone(),
+            target: request.origin_target(),
+            headers: fields(&request),
+            body,
+            interims: request.interims.clone(),
+        };
+        // RFC 9110 section 9.2.2: only an idempotent request may be sent again.
+        let may_repeat = method.is_idempotent() && body.is_end_stream();
+        let again = || question(no_body());
+        let again: Again<'_> = if may_repeat { Some(&again) } else { None };
         let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
-        let response = request.site.origin.fetch(question, Audience::Single).await?;
+        let origin = &request.site.origin;
+        let response = origin.fetch(question(body), again, Audience::Single).await?;
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);
@@ -78,6 +84,15 @@ impl Forward {
         }
         Ok(Response::from_parts(parts, ResponseBody::origin(body)))
     }
+}
+
+/// Returns the header fields for the origin.
+fn fields(request: &ClientRequest) -> HeaderMap {
+    let mut headers = request.outgoing_fields();
+    if trailers::are_accepted(&request.headers) {
+        trailers::take(&mut headers);
+    }
+    headers
 }
 
 /// Decrements `Max-Forwards` (RFC 9110 section 7.6.2). Returns true if the request must not be

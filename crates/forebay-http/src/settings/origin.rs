@@ -10,6 +10,8 @@ use forebay_tls::client::{ServerName, TlsClient};
 use http::HeaderValue;
 use http::uri::Authority;
 
+use super::health::{EjectionSettings, HealthCheckSettings};
+use super::retry::RetrySettings;
 use crate::authority::normalise_authority;
 
 /// Default maximum number of fields of a response head: applications set a few dozen.
@@ -21,8 +23,10 @@ const HEAD_MAX: usize = 256 << 10;
 /// Settings of an origin server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginSettings {
-    /// Endpoints of the origin; at least one. A request cannot change them.
+    /// Endpoints of the origin; 1 to 64, further ones are not used. A request cannot change them.
     pub endpoints: Vec<EndpointSettings>,
+    /// Choice among several endpoints.
+    pub balance: Balance,
     /// Value of `Host` in requests to the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
     /// Maximum number of concurrent requests to the origin; further ones wait within the site's
@@ -39,8 +43,27 @@ pub struct OriginSettings {
     pub timeouts: PhaseTimeouts,
     /// Interval at which the names of endpoints are resolved again.
     pub resolve_every: Duration,
+    /// Active health checks; `None` if there are none.
+    pub health: Option<HealthCheckSettings>,
+    /// Ejection of endpoints whose requests fail. A single endpoint is never ejected.
+    pub eject: EjectionSettings,
+    /// Retries of failed requests; `None` if there are none.
+    pub retry: Option<RetrySettings>,
     /// Circuit breaker; `None` if there is none.
     pub breaker: Option<BreakerSettings>,
+}
+
+/// Choice among the endpoints of an origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The one of two random endpoints that has fewer requests in flight per weight.
+    #[default]
+    Least,
+    /// An endpoint that depends on host and target of the request (rendezvous hashing), unless it has
+    /// more than 1.25 times the mean number of requests in flight.
+    Hash,
+    /// The first endpoint. The others are spares.
+    First,
 }
 
 /// Circuit breaker of a site.
@@ -74,6 +97,8 @@ pub struct EndpointSettings {
     pub address: EndpointAddress,
     /// TLS client; `None` connects without TLS.
     pub tls: Option<EndpointTls>,
+    /// Share of the requests, relative to the other endpoints; at least one.
+    pub weight: u32,
 }
 
 /// TLS client of an endpoint.
@@ -113,7 +138,9 @@ impl OriginSettings {
             endpoints: vec![EndpointSettings {
                 address: EndpointAddress::Tcp(authority),
                 tls: None,
+                weight: 1,
             }],
+            balance: Balance::default(),
             host: None,
             connections_max: 1_024,
             keep_alive: Duration::from_secs(60),
@@ -121,6 +148,9 @@ impl OriginSettings {
             head_max: HEAD_MAX,
             timeouts: PhaseTimeouts::default(),
             resolve_every: Duration::from_secs(30),
+            health: None,
+            eject: EjectionSettings::default(),
+            retry: None,
             breaker: None,
         }
     }

@@ -67,17 +67,13 @@ fn a_name_without_a_near_match_lists_the_valid_names() {
 
 #[test]
 fn options_of_later_versions_have_their_own_message() {
-    let (_, problems) = parse(
-        "[memcached]\nurl = \"x\"\n\n[[site]]\nlog = \"warn\"\n\
-                               [site.origin]\nhealth = \"x\"\n",
-    );
-    assert_eq!(problems.len(), 3, "{problems:?}");
+    let (_, problems) = parse("[memcached]\nurl = \"x\"\n\n[[site]]\nlog = \"warn\"\n");
+    assert_eq!(problems.len(), 2, "{problems:?}");
     let all = problems.join("\n");
     let memcached = "f.toml:1:2: memcached: `memcached` is not supported: this version has no \
                      memcached tier; remove it";
     assert!(all.contains(memcached), "{all}");
     assert!(all.contains("f.toml:5:1: site[0].log: `log` is not supported"));
-    assert!(all.contains("site[0].origin.health: `health` is not supported"));
     for (path, _) in LATER {
         let text = match path.rsplit_once('.') {
             None => format!("{path} = 1"),

@@ -1,18 +1,26 @@
 //! Options of the origin of a site: connections, leases, rate limit, circuit breaker, fallback.
 
 use super::Preset::{Derived, Required, Value};
-use crate::config::origin_url::OriginUrl;
-use crate::config::reader::{self, ByAddress, RequestRate};
+use crate::config::reader::{self, ByAddress, RequestRate, WeightedUrl};
+use forebay_http::{Balance, RetryOn};
 use http::HeaderValue;
+use http::uri::PathAndQuery;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 options! {
     ORIGIN_OPTIONS;
 
-    ORIGIN_URLS: Vec<OriginUrl> = SiteOrigin "urls", reader::ORIGINS, Required;
-        "URL of the origin server, as a list with one element.",
+    ORIGIN_URLS: Vec<WeightedUrl> = SiteOrigin "urls", reader::ORIGINS, Required;
+        "URLs of the origin servers, 1 to 64. An endpoint with `weight = 2` gets twice as many requests \
+         as one with weight 1, the default; weights are 1 to 1000.",
         "There is no default origin server.";
+    ORIGIN_BALANCE: Balance = SiteOrigin "balance", reader::BALANCE, Value(r#""least""#);
+        "Choice among several servers: `least` takes the one of two random servers that has fewer \
+         requests in flight; `hash` takes the same one for each host and path; `first` takes them in \
+         order, so that the others are spares.",
+        "A slow server gets few requests.";
     ORIGIN_HOST: String = SiteOrigin "host", reader::ORIGIN_HOST, Derived("the client's");
         "Value of `Host` in requests to the origin.",
         "The origin receives the host that the client requested.";
@@ -60,6 +68,67 @@ options! {
         "Interval at which the name of the origin is looked up again, varied by a tenth. A failed \
          lookup keeps the last addresses.",
         "Follows a moved origin within half a minute.";
+
+    HEALTH_PATH: PathAndQuery = OriginHealth "path", reader::CHECK_PATH, Required;
+        "Path and query of the GET that checks a server.",
+        "Only the operator knows which page shows that a server works.";
+    HEALTH_EVERY: Duration = OriginHealth "every", reader::DURATION, Value(r#""5s""#),
+        r#""100ms""# to r#""1h""#;
+        "Interval of the checks of one server, varied by a tenth.",
+        "Detects a failure within 15 seconds, at a fifth of a request per second and instance.";
+    HEALTH_TIMEOUT: Duration = OriginHealth "timeout", reader::DURATION, Value(r#""2s""#),
+        r#""1ms""# to r#""1m""#;
+        "Timeout of one check, for connecting and for the head of the response.",
+        "A check that takes longer shows an overloaded server.";
+    HEALTH_HEALTHY_AFTER: u64 =
+        OriginHealth "healthy_after", reader::COUNT, Value("2"), "1" to "100";
+        "Number of passed checks in a row after which an unhealthy server is used again.",
+        "One check may pass by chance while a server starts.";
+    HEALTH_UNHEALTHY_AFTER: u64 =
+        OriginHealth "unhealthy_after", reader::COUNT, Value("3"), "1" to "100";
+        "Number of failed checks in a row after which a server is not used.",
+        "A single lost packet must not remove a server.";
+    HEALTH_STATUSES: Vec<RangeInclusive<u16>> =
+        OriginHealth "statuses", reader::STATUS_RANGES, Value(r#"["200-399"]"#);
+        "Status codes of a passed check, as single codes or ranges.",
+        "A redirect to a login page is an answer of a working server.";
+
+    EJECT_FAILURES: u64 = OriginEject "failures", reader::COUNT, Value("5"), "0" to "10000";
+        "Number of failed requests in a row that ejects a server: no connection, no valid response \
+         head in time, or a status from 502 to 504. 0 turns ejection off.",
+        "Fewer may be chance; more would be noticed by clients.";
+    EJECT_FOR: Duration = OriginEject "for", reader::DURATION, Value(r#""10s""#),
+        r#""100ms""# to r#""5m""#;
+        "Time for which an ejected server gets no requests. The n-th ejection in a row takes n times \
+         as long, at most 5 minutes.",
+        "Longer than the restart of common servers.";
+    EJECT_MAX_PERCENT: u64 =
+        OriginEject "max_percent", reader::COUNT, Value("50"), "1" to "100";
+        "Maximum percentage of the servers that may be ejected. One may always be, unless it is the \
+         last usable one.",
+        "The rest must be able to serve all requests.";
+    EJECT_SLOW_START: Duration = OriginEject "slow_start", reader::DURATION, Value(r#""10s""#),
+        r#""0s""# to r#""1h""#;
+        "Time in which the share of a server grows from a tenth to the whole after it is used again; \
+         0 turns this off.",
+        "A server that has just started is slower at first.";
+
+    RETRY_ATTEMPTS: u64 = OriginRetry "attempts", reader::COUNT, Value("1"), "0" to "5";
+        "Maximum number of retries of one request, at another server if there is one; 0 turns retries \
+         off. All are made within `fetch_timeout`.",
+        "A second server rarely fails in the same moment.";
+    RETRY_ON: Vec<RetryOn> =
+        OriginRetry "on", reader::RETRY_ON, Value(r#"["connect", "closed"]"#);
+        "Failures after which a request is sent again: `connect` (no connection: nothing was sent), \
+         `closed` (connection closed before the response head), `timeout` (no response head; each \
+         attempt has an equal part of `fetch_timeout`), `502`, `503`, `504`. Requests that are not \
+         idempotent or have a body are sent again after `connect` only.",
+        "The other failures may mean that the origin is overloaded.";
+    RETRY_BUDGET_PERCENT: u64 =
+        OriginRetry "budget_percent", reader::COUNT, Value("10"), "0" to "100";
+        "Maximum number of retries, as a percentage of the requests to the origin in the last 10 \
+         seconds; 3 per second are always possible.",
+        "Retries do not multiply the load of an origin that fails.";
 
     LEASE_DURATION: Duration = SiteLease "duration", reader::DURATION, Value(r#""1500ms""#),
         r#""100ms""# to r#""1m""#;

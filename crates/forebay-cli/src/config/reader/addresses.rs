@@ -57,23 +57,6 @@ pub(crate) const NETWORKS: Reader<Networks> = Reader {
     order: None,
 };
 
-pub(crate) const ORIGINS: Reader<Vec<OriginUrl>> = Reader {
-    kind: "list of exactly one URL",
-    read: |typed, problems| {
-        let urls = list(typed, problems, ORIGIN.read)?;
-        match urls.len() {
-            1 => Some(urls),
-            0 => refuse(typed, problems, "must name the origin, such as \"http://127.0.0.1:3000\""),
-            _ => {
-                let later = "this version supports one origin per site; keep one of the URLs";
-                refuse(typed, problems, later)
-            }
-        }
-    },
-    show: |urls| bracketed(urls, ORIGIN.show),
-    order: None,
-};
-
 pub(crate) const REDIS_URLS: Reader<Vec<RedisUrl>> = Reader {
     kind: "list of URLs of Redis servers",
     read: |typed, problems| {

@@ -89,10 +89,19 @@ fn invalid_names_and_paths_are_refused() {
 }
 
 #[test]
-fn more_than_one_origin_is_refused() {
+fn one_to_64_different_origins_are_accepted() {
     assert!(read(&ORIGINS, "[]").unwrap_err().contains("must name the origin"));
-    let two = r#"["http://a", "http://b"]"#;
-    assert!(read(&ORIGINS, two).unwrap_err().contains("one origin per site"));
-    assert_eq!(read(&ORIGINS, r#"["http://a"]"#).unwrap()[0].address().label(), "a:80");
+    let list = |count: usize| {
+        let urls: Vec<String> = (0..count).map(|number| format!("\"http://o{number}\"")).collect();
+        format!("[{}]", urls.join(", "))
+    };
+    assert_eq!(read(&ORIGINS, &list(64)).unwrap().len(), 64);
+    assert!(
+        read(&ORIGINS, &list(65)).unwrap_err().contains("has 65 URLs; at most 64 are possible")
+    );
+    let two = r#"["http://a", { url = "unix:/run/b.sock", weight = 3 }]"#;
+    let read_two = read(&ORIGINS, two).unwrap();
+    assert_eq!((read_two[0].url.address().label().as_str(), read_two[1].weight), ("a:80", 3));
+    assert_eq!((ORIGINS.show)(&read_two), two);
     assert_eq!(Typed::flag("--origin", "x").place, Place::Flag);
 }

@@ -3,6 +3,7 @@
 use super::{Reader, bracketed, list, quoted, refuse, word, word_of};
 use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
+use forebay_http::{Balance, RetryOn};
 use forebay_redis::Codec;
 use forebay_tls::acme::ChallengeKind;
 use forebay_tls::server::{ClientCertificates, MinVersion};
@@ -74,6 +75,21 @@ readers! {
     UNKNOWN_NAME: UnknownName = "\"first\" or \"refuse\"", words[
         ("first", UnknownName::First), ("refuse", UnknownName::Refuse)
     ];
+    BALANCE: Balance = "\"least\", \"hash\" or \"first\"", words[
+        ("least", Balance::Least), ("hash", Balance::Hash), ("first", Balance::First)
+    ];
+    RETRY_CAUSE: RetryOn =
+        "\"connect\", \"closed\", \"timeout\", \"502\", \"503\" or \"504\"", words[
+        ("connect", RetryOn::Connect),
+        ("closed", RetryOn::Closed),
+        ("timeout", RetryOn::Timeout),
+        ("502", RetryOn::Status(502)),
+        ("503", RetryOn::Status(503)),
+        ("504", RetryOn::Status(504)),
+    ];
+    RETRY_ON: Vec<RetryOn> =
+        "list of \"connect\", \"closed\", \"timeout\", \"502\", \"503\" and \"504\"",
+        list(RETRY_CAUSE);
     RATE_BY: ByAddress = "\"address\"", words[("address", ByAddress)];
     PROXY_PROTOCOL: bool = "\"off\" or \"required\"", words[("off", false), ("required", true)];
     LEVEL: Level = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"", words[

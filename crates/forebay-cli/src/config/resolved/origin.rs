@@ -1,13 +1,17 @@
-//! Resolved origin of a site: its server, TLS, circuit breaker and fallback response.
+//! Resolved origin of a site: its servers, TLS, circuit breaker and fallback response.
 
-use super::read_bounded;
+use super::{endpoint_health, read_bounded};
 use crate::config::file::{Section, SiteFile};
 use crate::config::options;
 use crate::config::origin_url::OriginUrl;
 use crate::config::provenance::Provenance;
+use crate::config::reader::WeightedUrl;
 use crate::config::table::Table;
 use forebay_core::{CallRules, CallWindow};
-use forebay_http::{BreakerSettings, EndpointTls, Fallback, PhaseTimeouts};
+use forebay_http::{
+    Balance, BreakerSettings, EjectionSettings, EndpointTls, Fallback, HealthCheckSettings,
+    PhaseTimeouts, RetrySettings,
+};
 use forebay_tls::certificate::CertificateFiles;
 use forebay_tls::client::{Authorities, ClientFile, ClientSettings, ServerName, TlsClient};
 use http::StatusCode;
@@ -21,13 +25,24 @@ const BODY_FILE_MAX: u64 = 1 << 20;
 /// Value of `ca` that selects the roots of the operating system.
 const SYSTEM: &str = "system";
 
-/// Origin server of one site.
+/// Server of an origin.
 #[derive(Debug, Clone)]
-pub(crate) struct ResolvedOrigin {
+pub(crate) struct ResolvedEndpoint {
     /// URL of the server.
     pub(crate) url: OriginUrl,
+    /// Share of the requests, relative to the other servers; at least one.
+    pub(crate) weight: u32,
     /// TLS client of an `https://` URL.
     pub(crate) tls: Option<EndpointTls>,
+}
+
+/// Origin of one site.
+#[derive(Debug, Clone)]
+pub(crate) struct ResolvedOrigin {
+    /// Servers; at least one.
+    pub(crate) endpoints: Vec<ResolvedEndpoint>,
+    /// Choice among several servers.
+    pub(crate) balance: Balance,
     /// Value of `Host` to send instead of the client's.
     pub(crate) host: Option<String>,
     /// Maximum number of connections; at least one.
@@ -42,6 +57,12 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) timeouts: PhaseTimeouts,
     /// Interval of name lookups.
     pub(crate) resolve_every: Duration,
+    /// Active health checks, if there are any.
+    pub(crate) health: Option<HealthCheckSettings>,
+    /// Ejection of servers whose requests fail.
+    pub(crate) eject: EjectionSettings,
+    /// Retries of failed requests.
+    pub(crate) retry: RetrySettings,
     /// Circuit breaker, if it is enabled.
     pub(crate) breaker: Option<BreakerSettings>,
     /// Response while the origin is unavailable.
@@ -54,10 +75,19 @@ fn subtable<'f>(
     table: Table,
     section: Option<&'f Section>,
 ) -> Cow<'f, Section> {
+    nested(&typed.site, table, section)
+}
+
+/// Subtable of a table, or an empty one.
+pub(super) fn nested<'f>(
+    parent: &Section,
+    table: Table,
+    section: Option<&'f Section>,
+) -> Cow<'f, Section> {
     section.map_or_else(
         || {
             let name = table.path().rsplit('.').next().unwrap_or_default();
-            Cow::Owned(Section::empty(table, &typed.site.path_of(name), typed.site.place))
+            Cow::Owned(Section::empty(table, &parent.path_of(name), parent.place))
         },
         Cow::Borrowed,
     )
@@ -68,8 +98,9 @@ pub(super) fn origin(
     folder: &Path,
     provenance: &mut Provenance<'_>,
 ) -> Option<ResolvedOrigin> {
-    let url = url(typed, provenance);
+    let urls = urls(typed, provenance);
     let section = &*subtable(typed, Table::SiteOrigin, typed.origin.as_ref());
+    let balance = provenance.read(section, &options::ORIGIN_BALANCE);
     let host = provenance.read(section, &options::ORIGIN_HOST);
     derive(section, options::ORIGIN_HOST.spec.name, "the client's", provenance);
     let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
@@ -80,12 +111,15 @@ pub(super) fn origin(
     let resolve_every = provenance.read(section, &options::ORIGIN_RESOLVE_EVERY);
     let fields_max = provenance.read(&typed.site, &options::SITE_ORIGIN_FIELDS_MAX);
     let head_max = provenance.read(&typed.site, &options::SITE_ORIGIN_HEAD_MAX);
+    let health = endpoint_health::checks(typed, provenance);
+    let eject = endpoint_health::ejection(typed, section, provenance);
+    let retry = endpoint_health::retries(typed, section, provenance);
     let breaker = breaker(typed, provenance);
     let fallback = fallback(typed, folder, provenance);
-    let tls = tls(section, url.as_ref(), host.as_deref(), folder, provenance);
+    let endpoints = endpoints(section, urls, host.as_deref(), folder, provenance);
     Some(ResolvedOrigin {
-        url: url?,
-        tls: tls?,
+        endpoints: endpoints?,
+        balance: balance?,
         host,
         connections_max: usize::try_from(connections_max?).ok()?,
         keep_alive: keep_alive?,
@@ -93,6 +127,9 @@ pub(super) fn origin(
         head_max: usize::try_from(head_max?).ok()?,
         timeouts: PhaseTimeouts { connect: connect?, body },
         resolve_every: resolve_every?,
+        health: health?,
+        eject: eject?,
+        retry: retry?,
         breaker: breaker?,
         fallback: fallback?,
     })
@@ -105,38 +142,71 @@ fn derive(section: &Section, name: &str, value: &str, provenance: &mut Provenanc
     }
 }
 
-/// URL of the origin: the value of `origin` (which a flag may have set), or that of the table.
-fn url(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<OriginUrl> {
+/// URLs of the origin: the value of `origin` (which a flag may have set), or those of the table.
+fn urls(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<Vec<WeightedUrl>> {
     match &typed.origin {
         Some(table) if typed.site.value(options::SITE_ORIGIN.spec.name).is_none() => {
-            provenance.read(table, &options::ORIGIN_URLS)?.pop()
+            provenance.read(table, &options::ORIGIN_URLS)
         }
-        _ => provenance.read(&typed.site, &options::SITE_ORIGIN),
+        _ => {
+            let url = provenance.read(&typed.site, &options::SITE_ORIGIN)?;
+            Some(vec![WeightedUrl { url, weight: 1 }])
+        }
     }
 }
 
-/// TLS client of the origin. The outer `None` means an error, the inner one an origin without TLS.
-#[expect(clippy::option_option, reason = "an error differs from an origin without TLS")]
-fn tls(
+/// Servers of the origin, with their TLS clients.
+fn endpoints(
     section: &Section,
-    url: Option<&OriginUrl>,
+    urls: Option<Vec<WeightedUrl>>,
     host: Option<&str>,
     folder: &Path,
     provenance: &mut Provenance<'_>,
-) -> Option<Option<EndpointTls>> {
+) -> Option<Vec<ResolvedEndpoint>> {
+    let settings = tls_settings(section, folder, provenance);
+    let own_name = provenance.read(section, &options::ORIGIN_SERVER_NAME);
+    let host = host.filter(|host| is_name(host)).map(without_port);
+    let fixed_name = own_name.as_deref().or(host);
+    let urls = urls?;
+    let names: Vec<&str> = match fixed_name {
+        Some(name) => vec![name],
+        None => urls.iter().filter_map(|one| one.url.host()).collect(),
+    };
+    derive(section, options::ORIGIN_SERVER_NAME.spec.name, &names.join(", "), provenance);
+    let settings = settings?;
+    let client = match urls.iter().any(|one| one.url.is_tls()) {
+        true => Some(tls_client(section, settings, provenance)?),
+        false => None,
+    };
+    let endpoint = |WeightedUrl { url, weight }| {
+        let tls = match client.clone().filter(|_| url.is_tls()) {
+            Some(client) => {
+                let name = fixed_name.or_else(|| url.host()).unwrap_or_default();
+                let Ok(name) = ServerName::try_from(name.to_owned()) else {
+                    let message = format!("\"{name}\" is not a name of a server certificate");
+                    provenance.refuse(section, options::ORIGIN_SERVER_NAME.spec.name, message);
+                    return None;
+                };
+                Some(EndpointTls { name, client })
+            }
+            None => None,
+        };
+        Some(ResolvedEndpoint { url, weight, tls })
+    };
+    urls.into_iter().map(endpoint).collect()
+}
+
+/// Settings of the TLS client of `https://` servers.
+fn tls_settings(
+    section: &Section,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<ClientSettings> {
     let ca = provenance.read(section, &options::ORIGIN_CA);
     derive(section, options::ORIGIN_CA.spec.name, "the roots of Mozilla", provenance);
-    let own_name = provenance.read(section, &options::ORIGIN_SERVER_NAME);
     let verify = provenance.read(section, &options::ORIGIN_VERIFY);
     let certificate = pair(section, folder, provenance);
-    let url = url?;
-    let host = host.filter(|host| is_name(host)).map(without_port);
-    let name = own_name.as_deref().or(host).or_else(|| url.host()).unwrap_or_default();
-    derive(section, options::ORIGIN_SERVER_NAME.spec.name, name, provenance);
-    if !url.is_tls() {
-        return Some(None);
-    }
-    let settings = ClientSettings {
+    Some(ClientSettings {
         authorities: match ca {
             None => Authorities::Mozilla,
             Some(path) if path.as_os_str() == SYSTEM => Authorities::System,
@@ -144,14 +214,17 @@ fn tls(
         },
         verify: verify?,
         certificate: certificate?,
-    };
-    let Ok(name) = ServerName::try_from(name.to_owned()) else {
-        let message = format!("\"{name}\" is not a name of a server certificate");
-        provenance.refuse(section, options::ORIGIN_SERVER_NAME.spec.name, message);
-        return None;
-    };
+    })
+}
+
+/// TLS client of `https://` servers; an error names the option of its file.
+fn tls_client(
+    section: &Section,
+    settings: ClientSettings,
+    provenance: &mut Provenance<'_>,
+) -> Option<TlsClient> {
     match TlsClient::new(settings) {
-        Ok(client) => Some(Some(EndpointTls { name, client })),
+        Ok(client) => Some(client),
         Err(error) => {
             let option = match error.role {
                 ClientFile::Authorities => options::ORIGIN_CA.spec.name,

@@ -36,6 +36,9 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
             file.sites.push(SiteFile {
                 site,
                 origin: None,
+                health: None,
+                eject: None,
+                retry: None,
                 redis: None,
                 lease: None,
                 rules: None,

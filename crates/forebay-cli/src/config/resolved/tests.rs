@@ -66,8 +66,8 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
-    assert_eq!(site.origin.url.address().label(), "127.0.0.1:3000");
-    assert_eq!((site.origin.url.is_tls(), site.origin.host.as_deref()), (false, None));
+    assert_eq!(site.origin.endpoints[0].url.address().label(), "127.0.0.1:3000");
+    assert_eq!((site.origin.endpoints[0].url.is_tls(), site.origin.host.as_deref()), (false, None));
     assert_eq!(site.origin.connections_max, 1024);
     assert_eq!(site.origin.keep_alive, Duration::from_secs(60));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (256, 256 << 10));
@@ -136,7 +136,7 @@ fn every_option_reaches_the_resolved_configuration() {
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings);
     assert!(site.heuristics_with_cookie);
-    assert_eq!(site.origin.url.address().label(), "o:80");
+    assert_eq!(site.origin.endpoints[0].url.address().label(), "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));
     assert_eq!((site.origin.fields_max, site.origin.head_max), (300, 1 << 20));
@@ -162,7 +162,7 @@ fn flags_override_the_file() {
     assert_eq!(config.disk, Some(disk));
     assert_eq!((config.memory.size, config.memory.in_flight_max), (4 << 20, 1 << 20));
     assert_eq!(
-        (config.sites[0].id.as_str(), &*config.sites[0].origin.url.address().label()),
+        (config.sites[0].id.as_str(), &*config.sites[0].origin.endpoints[0].url.address().label()),
         ("a", "other:1")
     );
     assert_eq!(config.redis.unwrap().nearest.servers, Servers::Single("redis://other".into()));
@@ -170,7 +170,10 @@ fn flags_override_the_file() {
     let table = "[[site]]\nid = \"a\"\n[site.origin]\nurls = [\"http://o\"]\nconnections_max = 3\n";
     let overrides = flag(|o, v| o.origin = Some(v), "http://other:1");
     let origin = with(table, &overrides).unwrap().sites.remove(0).origin;
-    assert_eq!((&*origin.url.address().label(), origin.connections_max), ("other:1", 3));
+    assert_eq!(
+        (&*origin.endpoints[0].url.address().label(), origin.connections_max),
+        ("other:1", 3)
+    );
 }
 
 #[test]
@@ -650,6 +653,75 @@ fn mistakes_in_listeners_are_one_sentence_each_with_their_position() {
         ),
     ];
     assert_errors(&rows);
+}
+
+#[test]
+fn each_mistake_in_the_servers_of_an_origin_has_one_sentence_with_its_place() {
+    let site = "[[site]]\nid = \"a\"\n";
+    let origin = "[site.origin]\nurls = [\"https://o\"]\n";
+    let rows = [
+        (
+            format!("{site}[site.origin]\nurls = [\"http://o\", \"ftp://p\"]"),
+            "f.toml:4:21: site[0].origin.urls[1]: \"ftp://p\" must begin with http://",
+        ),
+        (
+            format!("{site}[site.origin]\nurls = [\"http://o\", \"http://O:80\"]"),
+            "f.toml:4:21: site[0].origin.urls[1]: is the server of urls[0] (http://o); remove one",
+        ),
+        (
+            format!("{site}[site.origin]\nurls = [{{ url = \"http://o\", weight = 0 }}]"),
+            "f.toml:4:38: site[0].origin.urls[0].weight: 0 must be at least 1 and at most 1000",
+        ),
+        (
+            format!("{site}[site.origin]\nurls = [{{ weight = 2 }}]"),
+            "f.toml:4:9: site[0].origin.urls[0]: needs `url`",
+        ),
+        (
+            format!("{site}[site.origin]\nurls = [{{ url = \"http://o\", wieght = 2 }}]"),
+            "f.toml:4:29: site[0].origin.urls[0].wieght: unknown field; did you mean \"weight\"?",
+        ),
+        (
+            format!("{site}[site.origin]\nurls = [7]"),
+            "f.toml:4:9: site[0].origin.urls[0]: must be a URL or a table such as",
+        ),
+        (
+            format!("{site}{origin}health = \"/healthz\""),
+            "f.toml:5:10: site[0].origin.health: must be a table; write [site.origin.health] above",
+        ),
+        (
+            format!("{site}{origin}health = {{ every = \"1s\" }}"),
+            "f.toml:5:10: site[0].origin.health.path: is required",
+        ),
+        (
+            format!("{site}{origin}health = {{ path = \"up\" }}"),
+            "f.toml:5:19: site[0].origin.health.path: \"up\" is not a path such as \"/healthz\"",
+        ),
+        (
+            format!("{site}{origin}health = {{ path = \"/\", statuses = [\"399-200\"] }}"),
+            "f.toml:5:36: site[0].origin.health.statuses[0]: \"399-200\" is not a status code or",
+        ),
+        (
+            format!("{site}{origin}eject = {{ failures = 2, slow_strat = \"1s\" }}"),
+            "f.toml:5:25: site[0].origin.eject.slow_strat: unknown field; did you mean \"slow_start\"",
+        ),
+        (
+            format!("{site}{origin}eject = {{ max_percent = 0 }}"),
+            "f.toml:5:25: site[0].origin.eject.max_percent: 0 must be at least 1 and at most 100",
+        ),
+        (
+            format!("{site}{origin}retry = {{ on = [\"500\"] }}"),
+            "f.toml:5:17: site[0].origin.retry.on[0]: \"500\" must be one of \"connect\", \"closed\"",
+        ),
+        (
+            format!("{site}{origin}balance = \"random\""),
+            "f.toml:5:11: site[0].origin.balance: \"random\" must be one of \"least\", \"hash\", \"first\"",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(expected), "{expected}: {}", found[0]);
+    }
 }
 
 #[test]

@@ -1,0 +1,18 @@
+//! Status of an endpoint of an origin, for health reports and metrics.
+
+use forebay_core::EndpointState;
+
+/// Status of one endpoint of an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointStatus {
+    /// Host and port, or path of the socket.
+    pub endpoint: Box<str>,
+    /// State; `None` for a single endpoint without checks, whose state is not known.
+    pub state: Option<EndpointState>,
+    /// Numbers of requests by result.
+    pub(crate) requests: [(&'static str, u64); 2],
+    /// Numbers of changes to a state without requests, by reason.
+    pub(crate) ejections: [(&'static str, u64); 2],
+    /// Numbers of checks by result.
+    pub(crate) checks: [(&'static str, u64); 2],
+}

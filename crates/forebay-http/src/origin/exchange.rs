@@ -1,0 +1,195 @@
+//! One request to an origin: the choice of an endpoint, the exchange with it, and retries.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_engine::LoadError;
+use http::header::TRANSFER_ENCODING;
+use http::uri::Uri;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
+use super::body::ConnectionPermits;
+use super::connection::SendError;
+use super::endpoint::{Endpoint, InFlight, Repeatable};
+use super::fault::{self, ClientFault};
+use super::group::{Chosen, RequestResult};
+use super::idle::is_idle_close;
+use super::pool::PooledConnection;
+use super::progress::{Progress, TrackedBody};
+use super::retry::{self, Again, Exchanged, FailedExchange, Next, Retrying};
+use super::{FetchRequest, Origin};
+
+/// Error text for an origin without endpoints.
+const NO_ENDPOINT: &str = "the origin has no endpoint";
+
+/// Head of a response, with its connection.
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) connection: PooledConnection,
+    pub(super) permits: ConnectionPermits,
+}
+
+impl Origin {
+    /// Sends a request, and again where the settings allow it. Returns the response head, which is
+    /// validated unless it is a 101.
+    pub(super) async fn exchange_in_time(
+        &self,
+        request: FetchRequest,
+        again: Again<'_>,
+        progress: &Progress,
+    ) -> Result<Answered, LoadError> {
+        let permit = self.connections.clone().acquire_owned();
+        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), permit);
+        let Ok(Ok(connection_permit)) = permit.await else {
+            return Err(LoadError::Overloaded(
+                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
+            ));
+        };
+        let (exchanged, in_flight) = self.attempts(request, again, progress).await?;
+        let permits =
+            ConnectionPermits { connection: connection_permit, unshared: None, in_flight };
+        let (response, connection) = exchanged;
+        Ok(Answered { response, connection, permits })
+    }
+
+    /// Sends a request until its result permits no retry.
+    async fn attempts(
+        &self,
+        request: FetchRequest,
+        again: Again<'_>,
+        progress: &Progress,
+    ) -> Result<(Exchanged, Option<InFlight>), LoadError> {
+        let interims = Arc::new(InterimCounter::default());
+        let affinity = self.group.affinity(&request);
+        let mut request = self.http_request(request, progress, &interims);
+        let mut retrying = Retrying::new(self.retries.as_ref(), again);
+        loop {
+            let Some(chosen) = self.group.choose(affinity, retrying.tried()) else {
+                return Err(LoadError::unreachable(NO_ENDPOINT));
+            };
+            let Chosen { endpoint, index, in_flight } = chosen;
+            if retrying.tried().has(index) {
+                retry::wait_for_same_endpoint().await;
+            }
+            let limit = retrying.limit(progress, self.fetch_timeout);
+            let exchange = pin!(self.exchange(endpoint, request, &interims));
+            let exchanged = in_time(exchange, progress, limit).await;
+            let result = result_of(&exchanged);
+            self.group.record(index, result);
+            retrying.tried_at(index, result);
+            request = match retrying.next(exchanged, || self.group.requests()) {
+                Next::Done(exchanged) => {
+                    return exchanged
+                        .map(|exchanged| (exchanged, in_flight))
+                        .map_err(|failed| failed.error);
+                }
+                Next::Unsent(unsent) => *unsent,
+                Next::Again(again) => self.http_request(again(), progress, &interims),
+            };
+        }
+    }
+
+    /// Sends a request on an idle connection, or on a new one.
+    async fn exchange(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        mut request: Request<TrackedBody>,
+        interims: &InterimCounter,
+    ) -> Result<Exchanged, FailedExchange> {
+        let repeatable = if request.method().is_safe() { Repeatable::Yes } else { Repeatable::No };
+        // Each iteration uses up an idle connection; a new connection ends the loop.
+        loop {
+            let mut pooled = match endpoint.connection(repeatable).await {
+                Ok(pooled) => pooled,
+                Err(error) => return Err(FailedExchange::unsent(error.into(), Box::new(request))),
+            };
+            let Some(connection) = pooled.get() else { continue };
+            match connection.send(request, interims).await {
+                Ok(mut response) => {
+                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                        validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
+                    }
+                    return Ok((response, pooled));
+                }
+                Err(SendError::Unsent(unsent, _)) if connection.is_used => request = *unsent,
+                Err(SendError::Unsent(unsent, error)) => {
+                    let error = fault::explain(&error, &endpoint.label, connection, self.limits);
+                    return Err(FailedExchange::unsent(error, unsent));
+                }
+                Err(SendError::Failed(error)) => {
+                    let error = fault::explain(&error, &endpoint.label, connection, self.limits);
+                    return Err(error.into());
+                }
+                Err(SendError::Interims) => {
+                    return Err(LoadError::origin(InvalidHead::Interims).into());
+                }
+            }
+        }
+    }
+
+    fn http_request(
+        &self,
+        request: FetchRequest,
+        progress: &Progress,
+        interims: &Arc<InterimCounter>,
+    ) -> Request<TrackedBody> {
+        let FetchRequest { method, target, headers, body, interims: client } = request;
+        let is_sized = body.size_hint().exact().is_some();
+        let mut request = Request::new(progress.track(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from(target);
+        *request.headers_mut() = headers;
+        if !is_sized {
+            // Without it, hyper sends no body with a GET.
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        let counted = interims.clone();
+        hyper::ext::on_informational(&mut request, move |interim| {
+            counted.count();
+            forward_interim(&client, interim.status(), interim.headers());
+        });
+        request
+    }
+}
+
+/// Awaits `exchange`, with a timeout. Each iteration of the loop means that the client delayed its
+/// request body, which the client timeouts bound. `exchange` is passed by reference: by value, the
+/// future would reserve space for it twice.
+async fn in_time(
+    mut exchange: Pin<&mut impl Future<Output = Result<Exchanged, FailedExchange>>>,
+    progress: &Progress,
+    limit: Duration,
+) -> Result<Exchanged, FailedExchange> {
+    loop {
+        let due = progress.due(limit);
+        if let Ok(exchanged) = tokio::time::timeout_at(due, exchange.as_mut()).await {
+            return exchanged;
+        }
+        if progress.due(limit) <= Instant::now() {
+            return Err(LoadError::TimedOut(limit).into());
+        }
+    }
+}
+
+/// Returns the result of an exchange for the health of its endpoint.
+fn result_of(exchanged: &Result<Exchanged, FailedExchange>) -> RequestResult {
+    match exchanged {
+        Ok((response, _)) if matches!(response.status().as_u16(), 502..=504) => {
+            RequestResult::Failed
+        }
+        Ok(_) => RequestResult::Worked,
+        Err(FailedExchange { error, .. }) => {
+            let is_of_client = ClientFault::in_error(error).is_some();
+            match is_of_client || is_idle_close(error) {
+                true => RequestResult::Unknown,
+                false => RequestResult::Failed,
+            }
+        }
+    }
+}

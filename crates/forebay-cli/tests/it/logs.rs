@@ -241,7 +241,8 @@ async fn a_failure_at_the_origin_is_logged_with_its_request_site_and_cause() -> 
         assert_eq!(get(&cache, &format!("/{number}?token={SECRET}")).await?.status, 502);
     }
     let line = cache.wait_stderr("path=\"/0\"").await?;
-    for part in ["method=GET", "host=\"test.example\"", "status=502", "code=\"unreachable\""] {
+    let parts = ["method=GET", "host=\"test.example\"", "status=502", "code=\"unreachable\""];
+    for part in parts.into_iter().chain(["request=", "served=\"error\""]) {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(
@@ -273,8 +274,11 @@ async fn a_failure_answered_with_a_stored_response_is_logged() -> anyhow::Result
         assert_eq!(get(&cache, &format!("{path}?token={SECRET}")).await?.status, 200);
         let line = cache.wait_stderr(&format!("path=\"{path}\"")).await?;
         let parts = ["WARN", "origin fetch failed", "site=\"shop\"", "method=GET"];
-        let rest =
-            ["host=\"test.example\"", "cause=the origin answered with status 503", "suppressed=0"];
+        let rest = [
+            "host=\"test.example\"",
+            "cause=the origin answered with status 503",
+            "served=\"stored\"",
+        ];
         for part in parts.into_iter().chain(rest) {
             assert!(line.contains(part), "{part}: {line}");
         }

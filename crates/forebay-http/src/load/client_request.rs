@@ -79,14 +79,16 @@ impl ClientRequest {
         if !is_refreshed_in_background && !may_fall_back(&prior.meta, failure, now) {
             return;
         }
-        let Some(suppressed) = self.site.warnings.admit(now) else { return };
+        let code = crate::origin::code(error);
+        let Some(suppressed) = self.site.warnings.admit(code, now) else { return };
         tracing::warn!(
             site = &*settings.id,
             %method,
             host = &*self.authority,
             path = logged_path(self.target.as_str()),
-            code = crate::origin::code(error),
+            code,
             cause = %error,
+            served = "stored",
             suppressed,
             "origin fetch failed: clients get the stored response"
         );

@@ -52,7 +52,8 @@ impl Service {
         if failure.is_of_client() {
             let site = &*site.settings.id;
             tracing::debug!(site, %method, host, path, request = %id, code, "{failure}");
-        } else if let Some(suppressed) = site.warnings.admit(self.engine.clock().now()) {
+        } else if let Some(suppressed) = site.warnings.admit(code, self.engine.clock().now()) {
+            let has_fallback = site.settings.fallback.is_some() && failure.lacks_origin();
             tracing::warn!(
                 site = &*site.settings.id,
                 %method,
@@ -62,6 +63,7 @@ impl Service {
                 status = failure.status().as_u16(),
                 code,
                 cause = failure.cause(),
+                served = if has_fallback { "fallback" } else { "error" },
                 suppressed,
                 "{}",
                 failure.sentence()

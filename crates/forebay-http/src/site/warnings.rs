@@ -1,35 +1,54 @@
-//! Limit on warnings per site: an origin that is down must not fill the disk with its log.
-
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+//! Limit on warnings per site and failure code: an origin that is down must not fill the disk with
+//! its log, nor hide a failure of another kind.
 
 use forebay_core::Timestamp;
+use parking_lot::Mutex;
 
-/// Maximum number of warnings per second and site. The others are counted, and the next warning of
-/// the site reports their number.
+/// Maximum number of warnings per second, site and code. The others are counted, and the next
+/// warning of the site with this code reports their number.
 const PER_SECOND_MAX: u64 = 10;
 
-/// Limiter of one site's warnings.
+/// Limiter of one site's warnings. It is locked on failures only.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    second: AtomicI64,
-    seen: AtomicU64,
-    suppressed: AtomicU64,
+    /// One limiter for each code that occurred. Codes are a closed set.
+    by_code: Mutex<Vec<(&'static str, Limiter)>>,
+}
+
+/// Limiter of the warnings with one code.
+#[derive(Debug, Default)]
+struct Limiter {
+    second: i64,
+    seen: u64,
+    suppressed: u64,
 }
 
 impl Warnings {
     /// Admits one warning, with the number of warnings that were suppressed since the last one;
     /// `None` suppresses it.
-    ///
-    /// Concurrent calls at the start of a second may admit a few more or fewer.
-    pub(crate) fn admit(&self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn admit(&self, code: &'static str, now: Timestamp) -> Option<u64> {
+        let mut by_code = self.by_code.lock();
+        if let Some((_, limiter)) = by_code.iter_mut().find(|(known, _)| *known == code) {
+            return limiter.admit(now);
+        }
+        let mut limiter = Limiter::default();
+        let admitted = limiter.admit(now);
+        by_code.push((code, limiter));
+        admitted
+    }
+}
+
+impl Limiter {
+    fn admit(&mut self, now: Timestamp) -> Option<u64> {
         let second = now.as_millis().div_euclid(1_000);
-        if self.second.swap(second, Ordering::Relaxed) != second {
-            self.seen.store(0, Ordering::Relaxed);
+        if self.second != second {
+            (self.second, self.seen) = (second, 0);
         }
-        if self.seen.fetch_add(1, Ordering::Relaxed) < PER_SECOND_MAX {
-            return Some(self.suppressed.swap(0, Ordering::Relaxed));
+        self.seen += 1;
+        if self.seen <= PER_SECOND_MAX {
+            return Some(std::mem::take(&mut self.suppressed));
         }
-        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        self.suppressed += 1;
         None
     }
 }
@@ -42,9 +61,10 @@ mod tests {
     fn above_the_limit_warnings_are_suppressed_and_the_next_one_has_their_number() {
         let warnings = Warnings::default();
         let early = Timestamp::from_millis(5_000);
-        let admitted = (0..100).filter_map(|_| warnings.admit(early)).collect::<Vec<_>>();
+        let admitted: Vec<_> = (0..100).filter_map(|_| warnings.admit("a", early)).collect();
         assert_eq!(admitted, vec![0; 10]);
-        assert_eq!(warnings.admit(Timestamp::from_millis(6_000)), Some(90));
-        assert_eq!(warnings.admit(Timestamp::from_millis(6_001)), Some(0));
+        assert_eq!(warnings.admit("b", early), Some(0), "a failure of another kind");
+        assert_eq!(warnings.admit("a", Timestamp::from_millis(6_000)), Some(90));
+        assert_eq!(warnings.admit("a", Timestamp::from_millis(6_001)), Some(0));
     }
 }

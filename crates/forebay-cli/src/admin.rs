@@ -4,6 +4,7 @@
 //! otherwise reach it by DNS rebinding. GET never changes state. Off the loopback it requires a
 //! token.
 
+mod format;
 mod guard;
 mod health;
 mod purge;
@@ -12,10 +13,11 @@ mod reload;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_disk::Disk;
 use forebay_http::Service;
+use forebay_http::metrics::MetricsFormat;
 use forebay_http::request_guard::GuardCounters;
 use forebay_tls::acme::Acme;
 use forebay_tls::server::TlsServer;
@@ -63,6 +65,8 @@ pub(crate) struct AdminState {
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) disk: Option<Arc<Disk>>,
+    /// Time at which the process started.
+    pub(crate) started: Instant,
 }
 
 struct AdminHandler {
@@ -140,10 +144,7 @@ impl Admin {
 impl AdminHandler {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         match self.guard.admit(request.method(), request.headers()) {
-            // The page itself contains no data. It asks the user for the token, which a browser
-            // does not send when it opens an address.
-            Err(Refusal::BadToken)
-                if request.method() == Method::GET && request.uri().path() == "/" => {}
+            Err(Refusal::BadToken) if is_open(&request) => {}
             Err(refusal) => return problem(refusal.status(), refusal.sentence()),
             Ok(()) => {}
         }
@@ -157,7 +158,8 @@ impl AdminHandler {
             }
             (&Method::GET, "/healthz") => json_answer(StatusCode::OK, &health::health(&self.state)),
             (&Method::GET, "/metrics") => {
-                text("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())
+                let format = format::preferred(request.headers());
+                format::answer(format, self.metrics(format))
             }
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
@@ -174,7 +176,7 @@ impl AdminHandler {
         }
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, format: MetricsFormat) -> String {
         let AdminState { service, front, shared, disk, certificates, acme, log, .. } = &*self.state;
         if let Some(acme) = acme {
             let (issued, failed) = acme.orders();
@@ -186,8 +188,8 @@ impl AdminHandler {
         for tier in shared {
             shared::count(tier, service.metrics());
         }
-        if let Some((instances, lag)) = shared::sharing(shared) {
-            service.metrics().set_cluster_state(instances, lag);
+        if let Some(cluster) = shared::sharing(shared, self.state.started) {
+            service.metrics().set_cluster_state(cluster.instances, cluster.lag);
         }
         if let Some(disk) = disk {
             disk::count(disk, service.metrics());
@@ -195,8 +197,15 @@ impl AdminHandler {
         service.metrics().set_phase(service.phase());
         let (log, dropped) = log.dropped();
         service.metrics().set_log_dropped(log, dropped);
-        service.render_metrics(front)
+        service.render_metrics(front, format)
     }
+}
+
+/// Returns `true` for a request that needs no token. The page contains no data: it asks the user for
+/// the token, which a browser does not send when it opens an address. Load balancers and container
+/// probes send none either.
+fn is_open(request: &Request<Incoming>) -> bool {
+    request.method() == Method::GET && matches!(request.uri().path(), "/" | "/livez" | "/readyz")
 }
 
 fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answer {

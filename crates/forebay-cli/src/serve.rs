@@ -6,6 +6,7 @@ mod shutdown;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use forebay_disk::Disk;
@@ -168,6 +169,7 @@ impl Running {
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
             shared,
+            started: Instant::now(),
         });
         operators.run(&state, &service);
         if let (Some(tls), Some(acme)) = (&tls, &acme) {

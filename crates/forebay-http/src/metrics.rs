@@ -4,6 +4,7 @@ mod cluster;
 mod edge;
 mod origins;
 mod process;
+mod text;
 mod tiers;
 
 use std::sync::atomic::AtomicU64;
@@ -13,7 +14,7 @@ use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
 use http::{Method, StatusCode};
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -44,6 +45,16 @@ const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0
 /// Sampling interval of hit latencies: one hit in 64 is measured, because two clock readings are a
 /// tenth of the cost of a hit.
 pub(crate) const HIT_SAMPLE: u64 = 64;
+
+/// Text format of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MetricsFormat {
+    /// Prometheus text format 0.0.4.
+    #[default]
+    Prometheus,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
 
 /// All metrics of the process. The engine reports to them as its [`Observer`]; the service reports
 /// its responses.
@@ -520,8 +531,8 @@ impl Metrics {
     }
 
     /// Sets the number of live instances that share a tier, this one included, and the time since
-    /// this one last confirmed that it had missed no purge of another; `None` if never.
-    pub fn set_cluster_state(&self, instances: usize, lag: Option<Duration>) {
+    /// this one last confirmed that it had missed no purge of another, or since its start.
+    pub fn set_cluster_state(&self, instances: usize, lag: Duration) {
         self.cluster.sharing(instances, lag);
     }
 
@@ -538,20 +549,24 @@ impl Metrics {
         raise(&self.evictions.get_or_create(&EvictionLabels { tier, reason }).clone(), total);
     }
 
-    /// Renders all metrics in the Prometheus text format.
+    /// Renders all metrics.
     #[must_use]
     pub(crate) fn render<'s>(
         &self,
         engine: &Engine,
         guard: &GuardCounters,
         origins: impl Iterator<Item = SiteOrigin<'s>>,
+        format: MetricsFormat,
     ) -> String {
         self.refresh(engine, guard);
         self.origins.refresh(origins);
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut out, &self.registry);
-        out
+        let _ = encoding::text::encode(&mut out, &self.registry);
+        match format {
+            MetricsFormat::Prometheus => text::to_prometheus(&out),
+            MetricsFormat::OpenMetrics => out,
+        }
     }
 
     /// Updates the metrics that other components count.

@@ -49,7 +49,7 @@ use self::dispatch::{Begun, Dispatch};
 use self::forward::request_body;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
-use crate::metrics::{Metrics, SiteOrigin};
+use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::phase::{CurrentPhase, Phase};
 use crate::request_guard::{Exchange, GuardCounters};
 use crate::response::body::ResponseBody;
@@ -144,9 +144,9 @@ impl Service {
         &self.metrics
     }
 
-    /// Returns all metrics as text (Prometheus exposition format).
+    /// Returns all metrics as text.
     #[must_use]
-    pub fn render_metrics(&self, guard: &GuardCounters) -> String {
+    pub fn render_metrics(&self, guard: &GuardCounters, format: MetricsFormat) -> String {
         let table = self.site_table.load();
         self.metrics.render(
             &self.engine,
@@ -157,6 +157,7 @@ impl Service {
                 endpoints: site.endpoints(),
                 retries: site.origin.retries(),
             }),
+            format,
         )
     }
 

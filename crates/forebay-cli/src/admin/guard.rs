@@ -11,8 +11,35 @@ use crate::admin_token::Token;
 /// Host names and token that the admin listener accepts.
 pub(super) struct Guard {
     /// `None` for a Unix socket, which no page of a browser reaches.
-    names: Option<Vec<String>>,
+    names: Option<Names>,
     token: Arc<Token>,
+}
+
+/// Values of `Host` that name a listener.
+struct Names {
+    address: String,
+    /// True if the loopback names reach the listener.
+    is_local: bool,
+}
+
+impl Names {
+    fn of(address: SocketAddr) -> Self {
+        let is_local = address.ip().is_loopback() || address.ip().is_unspecified();
+        Self { address: address.to_string(), is_local }
+    }
+
+    /// Returns `true` if `host` names the listener. A loopback name may have any port, because an
+    /// SSH tunnel has its own; no name server answers for these names.
+    fn have(&self, host: &str) -> bool {
+        let is_loopback = |host: &str| {
+            ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| name.eq_ignore_ascii_case(host))
+        };
+        let without_port = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        self.address == host || (self.is_local && is_loopback(without_port))
+    }
 }
 
 /// Reason why a request is refused.
@@ -37,7 +64,8 @@ impl Refusal {
     pub(super) const fn sentence(self) -> &'static str {
         match self {
             Self::UnknownHost => {
-                "The Host header does not name the admin listener; use its IP address and port."
+                "The Host header does not name the admin listener; use its IP address and port, or \
+                 localhost."
             }
             Self::BadToken => {
                 "A token is required: send the one in admin_token_file as Authorization: Bearer \
@@ -57,16 +85,7 @@ impl Refusal {
 impl Guard {
     /// Creates the rules of a listener at this address; `None` is a Unix socket.
     pub(super) fn new(address: Option<SocketAddr>, token: Arc<Token>) -> Self {
-        let names = address.map(|address| {
-            let port = address.port();
-            let mut names = vec![address.to_string()];
-            if address.ip().is_loopback() || address.ip().is_unspecified() {
-                let local = ["localhost", "127.0.0.1", "[::1]"];
-                names.extend(local.map(|name| format!("{name}:{port}")));
-            }
-            names
-        });
-        Self { names, token }
+        Self { names: address.map(Names::of), token }
     }
 
     /// Checks a request against the rules, in the order of the variants of [`Refusal`].
@@ -77,8 +96,7 @@ impl Guard {
         let host = only(headers, &HOST).ok_or(Refusal::UnknownHost)?;
         let token = self.token.current();
         // With a token, any host name is accepted: the operator may have given the listener one.
-        let is_own = |names: &Vec<String>| names.iter().any(|name| name.eq_ignore_ascii_case(host));
-        if token.is_none() && !self.names.as_ref().is_none_or(is_own) {
+        if token.is_none() && !self.names.as_ref().is_none_or(|names| names.have(host)) {
             return Err(Refusal::UnknownHost);
         }
         if let Some(token) = &token {
@@ -139,7 +157,14 @@ mod tests {
         assert_eq!(admit("127.0.0.1:8081"), Ok(()));
         assert_eq!(admit("LOCALHOST:8081"), Ok(()));
         assert_eq!(admit("rebound.example:8081"), Err(Refusal::UnknownHost));
-        assert_eq!(admit("127.0.0.1"), Err(Refusal::UnknownHost));
+        assert_eq!(admit("localhost:9081"), Ok(()), "an SSH tunnel");
+        assert_eq!(admit("[::1]:9081"), Ok(()));
+        assert_eq!(admit("127.0.0.1"), Ok(()));
+        for host in ["localhost.example:8081", "127.0.0.1.example", "127.0.0.2:8081", "", ":8081"] {
+            let host = HeaderValue::from_str(host).unwrap();
+            let headers = [(HOST, host.clone())].into_iter().collect();
+            assert_eq!(guard.admit(&Method::GET, &headers), Err(Refusal::UnknownHost), "{host:?}");
+        }
         assert_eq!(guard.admit(&Method::GET, &HeaderMap::new()), Err(Refusal::UnknownHost));
     }
 

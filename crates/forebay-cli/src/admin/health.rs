@@ -96,11 +96,11 @@ const fn endpoint_word(state: EndpointState) -> &'static str {
 /// Cluster part of `GET /healthz`; `None` without a shared tier.
 fn cluster(state: &AdminState) -> Option<Value> {
     let bus = state.service.engine().bus_status()?;
-    let (instances, lag) = shared::sharing(&state.shared).unwrap_or((1, None));
+    let cluster = shared::sharing(&state.shared, state.started)?;
     Some(json!({
-        "instances": instances,
+        "instances": cluster.instances,
         "bus": if bus.connected { "heard" } else { "lost" },
-        "lag_seconds": lag.map(|lag| lag.as_secs_f64()),
+        "lag_seconds": cluster.lag.as_secs_f64(),
         "purges_waiting": bus.unpublished,
     }))
 }

@@ -2,14 +2,14 @@
 //! with their own `[site.redis]`, which have one each.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use forebay_core::Condition;
 use forebay_engine::{Clock, Engine, Event, Namespaces, Observer, TierSetup};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
-use forebay_redis::{EndpointState, Notice, NoticeListener, Redis};
+use forebay_redis::{EndpointState, Notice, NoticeListener, Redis, SharingState};
 use serde_json::{Value, json};
 
 use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
@@ -193,13 +193,31 @@ pub(crate) fn endpoints(tiers: &[SharedTier], name: &str) -> Option<Value> {
     Some(tier.redis.endpoints().into_iter().map(shown).collect())
 }
 
-/// Number of live instances, and the time since it was last certain that no purge was missed. Of
-/// several tiers, the largest values count.
-pub(crate) fn sharing(tiers: &[SharedTier]) -> Option<(usize, Option<Duration>)> {
+/// State of the instances that share tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// Number of live instances: this one alone while the bus is disconnected, because then nothing
+    /// is known of the others.
+    pub(crate) instances: usize,
+    /// Time since it was last certain that no purge was missed, or since the start of the process.
+    pub(crate) lag: Duration,
+}
+
+/// State of the instances; `None` without a shared tier. Of several tiers, the largest values count.
+pub(crate) fn sharing(tiers: &[SharedTier], started: Instant) -> Option<Cluster> {
     let states = tiers.iter().filter_map(|tier| tier.redis.sharing());
-    states.map(|state| (state.instances, state.lag)).reduce(|(some, lag), (others, other)| {
-        (some.max(others), lag.zip(other).map(|(lag, other)| lag.max(other)))
+    let clusters = states.map(|state| Cluster::of(&state, started.elapsed()));
+    clusters.reduce(|one, other| Cluster {
+        instances: one.instances.max(other.instances),
+        lag: one.lag.max(other.lag),
     })
+}
+
+impl Cluster {
+    fn of(state: &SharingState, uptime: Duration) -> Self {
+        let instances = if state.bus_connected { state.instances } else { 1 };
+        Self { instances: instances.max(1), lag: state.lag.unwrap_or(uptime) }
+    }
 }
 
 /// Copies the counters of a shared tier into the metrics.
@@ -229,4 +247,21 @@ pub(crate) fn count(tier: &SharedTier, metrics: &Metrics) {
         (Bytes, "out", counts.bytes_out),
     ];
     metrics.set_tier_counters(name, &counts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_the_bus_is_disconnected_this_instance_alone_is_known_to_live() {
+        let uptime = Duration::from_secs(7);
+        let of = |bus_connected, instances, lag| {
+            Cluster::of(&SharingState { bus_connected, instances, lag }, uptime)
+        };
+        let lag = Duration::from_secs(1);
+        assert_eq!(of(true, 3, Some(lag)), Cluster { instances: 3, lag });
+        assert_eq!(of(false, 3, Some(lag)), Cluster { instances: 1, lag });
+        assert_eq!(of(false, 0, None), Cluster { instances: 1, lag: uptime });
+    }
 }

@@ -28,7 +28,7 @@ const METRICS: [&str; 16] = [
     "forebay_invalidations_total{kind=\"all\"} 1",
     "forebay_refused_total{limit=\"request-line\"} 0",
     "forebay_build_info{version=\"",
-    "# EOF",
+    "# TYPE forebay_requests_total counter",
 ];
 
 async fn post(cache: &Launched, path: &str, body: &'static str) -> anyhow::Result<Reply> {
@@ -70,11 +70,17 @@ async fn the_metrics_have_the_names_that_dashboards_rely_on() -> anyhow::Result<
     let purged = post(&cache, "/purge", r#"{"all":true}"#).await?;
     assert_eq!(purged.status, 200);
     let reply = get_admin(&cache, "/metrics").await?;
-    assert!(reply.field("content-type").is_some_and(|kind| kind.contains("openmetrics-text")));
+    assert_eq!(reply.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(reply.field("vary"), Some("Accept"));
     let text = reply.text();
     for name in METRICS {
         assert!(text.lines().any(|line| line.starts_with(name)), "no {name} in\n{text}");
     }
+    let asked =
+        to_admin(&cache, "GET", "/metrics")?.field("Accept", "application/openmetrics-text");
+    let reply = ask(admin_of(&cache)?, &asked).await?;
+    assert!(reply.field("content-type").is_some_and(|kind| kind.contains("openmetrics-text")));
+    assert!(reply.text().ends_with("# EOF\n"));
     Ok(())
 }
 
@@ -122,7 +128,7 @@ async fn requests_of_other_hosts_and_sites_are_refused() -> anyhow::Result<()> {
     let elsewhere = all()?.field("Content-Type", json).field("Origin", "http://evil.example");
     let cases = [
         (421, rebound),
-        (421, Request::get("/metrics").field("Host", "127.0.0.1:1")),
+        (421, Request::get("/metrics").field("Host", "127.0.0.2:1")),
         (415, all()?),
         (415, all()?.field("Content-Type", "text/plain")),
         (415, all()?.field("Content-Type", "application/x-www-form-urlencoded")),
@@ -136,6 +142,9 @@ async fn requests_of_other_hosts_and_sites_are_refused() -> anyhow::Result<()> {
         assert!(value["error"].is_string(), "{value}");
     }
     assert!(is_hit(&get(&cache, "/a").await?), "nothing was purged");
+    // An SSH tunnel has another port than the listener.
+    let tunnel = Request::get("/metrics").field("Host", "localhost:9081");
+    assert_eq!(ask(admin, &tunnel).await?.status, 200);
     let own = all()?.field("Content-Type", json).field("Origin", format!("http://{admin}"));
     assert_eq!(ask(admin, &own).await?.status, 200);
     assert!(!is_hit(&get(&cache, "/a").await?));

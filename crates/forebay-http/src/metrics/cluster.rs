@@ -47,7 +47,7 @@ impl ClusterMetrics {
                      to publish, 2 disconnected";
         registry.register("bus_state", state, self.bus_state.clone());
         let lag = "Seconds since this instance last confirmed that it had missed no purge of another \
-                   instance; -1 if never, 0 if no purges are shared";
+                   instance, or since its start; 0 if no purges are shared";
         registry.register("bus_lag_seconds", lag, self.bus_lag.clone());
         let pending = "Purges that wait to be published to other instances";
         registry.register("invalidations_pending", pending, self.pending.clone());
@@ -103,8 +103,8 @@ impl ClusterMetrics {
         });
     }
 
-    pub(super) fn sharing(&self, instances: usize, lag: Option<Duration>) {
+    pub(super) fn sharing(&self, instances: usize, lag: Duration) {
         self.instances.set(i64::try_from(instances.max(1)).unwrap_or(i64::MAX));
-        self.bus_lag.set(lag.map_or(-1.0, |lag| lag.as_secs_f64()));
+        self.bus_lag.set(lag.as_secs_f64());
     }
 }

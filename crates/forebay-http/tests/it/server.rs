@@ -9,6 +9,7 @@ use forebay_core::{Timestamp, WallTime};
 use forebay_engine::{Clock, Coalesce, Engine, Limits};
 use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::connection::Connections;
+use forebay_http::metrics::MetricsFormat;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
 use forebay_semantics::groups::GroupLimits;
@@ -110,7 +111,7 @@ impl TestServer {
 
     /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
-        self.service.render_metrics(&self.counters)
+        self.service.render_metrics(&self.counters, MetricsFormat::Prometheus)
     }
 
     /// Requests all connections to end.

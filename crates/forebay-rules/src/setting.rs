@@ -327,7 +327,7 @@ settings! {
     StaleIfError(Duration) = "stale_if_error", OriginResponse, Stored;
     /// Time after expiry in which a stale response is served while the origin is unreachable,
     /// unless the response forbids stale use.
-    StaleOnDisconnectMax(Duration) = "stale_on_disconnect_max", OriginResponse, Stored;
+    StaleOnDisconnectMax(Duration) = "stale_on_disconnect_max", CacheRequest, Stored;
     /// Statuses that count as failures of the origin, in place of 500, 502, 503 and 504.
     FailureStatus(Vec<StatusTest>) = "failure_status", OriginResponse, Stored;
     /// Keeps responses out of storage; only `false` is valid.

@@ -88,12 +88,11 @@ impl ChallengeAnswers {
     }
 }
 
-/// Returns `true` if the first application protocol that a client offers is `acme-tls/1`, that of
-/// the challenge `tls-alpn-01` (RFC 8737). Further protocols are not examined; an authority offers
-/// none.
+/// Returns `true` if a client offers `acme-tls/1`, the protocol of the challenge `tls-alpn-01`, and
+/// no other application protocol (RFC 8737 section 3).
 #[must_use]
 pub fn acme_tls_alpn(hello: &ClientHello<'_>) -> bool {
-    hello.alpn().is_some_and(|mut offered| offered.next() == Some(ACME_TLS_1))
+    hello.alpn().is_some_and(|offered| offered.eq([ACME_TLS_1]))
 }
 
 /// Name of the file of a `tls-alpn-01` answer.

@@ -10,6 +10,8 @@ use crate::glob::NamePattern;
 use crate::pattern::PatternSet;
 use crate::rule::{Condition, Rule, Tests};
 use crate::setting::{Class, Kind, Setting};
+use crate::template::Placeholder;
+use crate::validate::placeholders;
 
 pub(crate) use tables::{Clause, ExtensionTable, HostTable, MethodTable, PathTest};
 
@@ -49,6 +51,15 @@ pub enum CompileError {
     )]
     TooManySplits {
         /// Number of the first rule above the maximum, in file order from 0.
+        rule: usize,
+    },
+    /// A rule writes `{scheme}` into stored responses, although http and https have one key.
+    #[error(
+        "{{scheme}} would be stored for clients of http and https alike, because `ignore_scheme` \
+         gives both one key; move the edit to `client_response`"
+    )]
+    UnkeyedScheme {
+        /// Number of the rule, in file order from 0.
         rule: usize,
     },
 }
@@ -108,10 +119,16 @@ impl RuleSet {
     /// Compiles rules.
     ///
     /// # Errors
-    /// If there are too many rules, alternatives, or rules whose match result is a part of the key.
+    /// If there are too many rules, alternatives, or rules whose match result is a part of the key,
+    /// or a stored response would depend on a scheme that is not in the key.
     pub fn new(rules: Vec<Rule>, facts: SiteFacts) -> Result<Self, CompileError> {
         if rules.len() > RULES_MAX {
             return Err(CompileError::TooMany);
+        }
+        if facts.ignore_scheme
+            && let Some(rule) = rules.iter().position(stores_scheme)
+        {
+            return Err(CompileError::UnkeyedScheme { rule });
         }
         let mut tables = Tables::new(!facts.ignore_scheme);
         for (number, rule) in rules.iter().enumerate() {
@@ -212,6 +229,12 @@ fn members<T>(all: &[T], keeps: impl Fn(&T) -> bool) -> Bits {
 fn digest(rule: &Rule) -> [u8; 8] {
     let text = format!("{}\n{:?}\n{:?}", rule.name, rule.when, rule.unless);
     XxHash3_64::oneshot(text.as_bytes()).to_be_bytes()
+}
+
+/// Returns true if stored responses depend on the placeholder `{scheme}`.
+fn stores_scheme(rule: &Rule) -> bool {
+    let stored = rule.settings.iter().filter(|one| one.kind().class() == Class::Stored);
+    stored.flat_map(placeholders).any(|one| *one == Placeholder::Scheme)
 }
 
 /// Returns true if two requests with equal keys may differ in this condition.

@@ -115,7 +115,8 @@ fn of_template(kind: Kind, template: &Template, report: &mut impl FnMut(String))
     }
 }
 
-fn placeholders(setting: &Setting) -> Vec<&Placeholder> {
+/// Returns the placeholders in the texts of a setting.
+pub(crate) fn placeholders(setting: &Setting) -> Vec<&Placeholder> {
     match setting {
         Setting::ClientRequest(edits)
         | Setting::CacheRequest(edits)
@@ -211,6 +212,7 @@ mod tests {
         let by_status = || vec![Condition::Status(vec![StatusTest::Exact(404)])];
         let ttl = Setting::Ttl(ByStatus::Plain(Duration::from_secs(1)));
         let sorted = Setting::SortQuery(true);
+        let offline = Setting::StaleOnDisconnectMax(Duration::from_secs(1));
         let moved = Redirect {
             from: None,
             to: Template::parse("/x{status}").unwrap(),
@@ -222,6 +224,7 @@ mod tests {
         let rows = [
             (rule(vec![], vec![]), "has no setting"),
             (rule(by_status(), vec![sorted]), "move it to a rule without status"),
+            (rule(by_status(), vec![offline]), "move it to a rule without status"),
             (rule(vec![], vec![Setting::OriginRequest(set("age", "1"))]), "cannot be edited"),
             (rule(vec![], vec![Setting::OriginRequest(set("cookie", "1"))]), "`keep_cookies`"),
             (rule(vec![], vec![Setting::OriginResponse(set("x", "{header.x}"))]), "every client"),

@@ -146,7 +146,7 @@ pub(super) fn of_site(
         Ok(set) => is_whole.then(|| ResolvedRules { set: Arc::new(set), places }),
         Err(error) => {
             let rule = match error {
-                CompileError::TooManySplits { rule } => rule,
+                CompileError::TooManySplits { rule } | CompileError::UnkeyedScheme { rule } => rule,
                 _ => 0,
             };
             problems.report(

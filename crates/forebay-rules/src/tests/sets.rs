@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use forebay_semantics::{PeerAddress, Scheme};
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
 
 use super::naive::case;
 use crate::apply::{filter_cookies, origin_target, redirect_target, target};
 use crate::compile::{CompileError, RULES_MAX, RuleSet, SiteFacts};
+use crate::edit::{Edits, Value};
 use crate::evaluate::Ended;
 use crate::glob::{NamePattern, PathGlob};
 use crate::pattern::Pattern;
@@ -115,6 +116,23 @@ fn bypass_is_undone_by_a_later_rule() {
         let matched = set.evaluate(&get(target, &headers));
         assert_eq!(set.outcome(&matched).bypasses(), expected, "{target}");
     }
+}
+
+#[test]
+fn a_scheme_outside_of_the_key_is_not_stored() {
+    let value = Value::parse("{scheme}").unwrap();
+    let set = vec![(HeaderName::from_static("x-scheme"), value)];
+    let edits = Edits { set, ..Edits::default() };
+    let facts = |ignore_scheme| SiteFacts { ignore_scheme, ..SiteFacts::default() };
+    let compiled = |setting: Setting, ignore_scheme| {
+        RuleSet::new(vec![rule("r", vec![], vec![setting])], facts(ignore_scheme)).err()
+    };
+    for setting in [Setting::OriginRequest(edits.clone()), Setting::OriginResponse(edits.clone())] {
+        let refused = CompileError::UnkeyedScheme { rule: 0 };
+        assert_eq!(compiled(setting.clone(), true), Some(refused));
+        assert_eq!(compiled(setting, false), None);
+    }
+    assert_eq!(compiled(Setting::ClientResponse(edits), true), None);
 }
 
 #[test]

@@ -40,8 +40,11 @@ const PIECE_MAX: Duration = Duration::from_secs(120);
 const PIECES: [(&str, &str); 14] = [
     ("answer", "the service answers a parsed request with a stored 1 KiB; both are dropped"),
     ("answer-rules", "like `answer`, in a site with 100 rules, of which 3 match"),
-    ("bare-hyper", "like `connection`, with hyper and tokio only"),
-    ("connection", "from the bytes of a request to the bytes of its answer, with guard and hyper"),
+    ("bare-hyper", "the same request and answer with hyper and tokio only, without a cache"),
+    (
+        "connection",
+        "from the bytes of a request to the bytes of its answer, by the direct path below hyper",
+    ),
     ("guard-scan", "the guard reads one request head: 269 bytes, six fields"),
     ("judge", "the verdict on a fresh entry"),
     ("key", "normal form of authority and target, and the key of both"),

@@ -24,8 +24,8 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Returns a budget of this percentage of the requests. `requests` is the number of requests
-    /// before `now`.
+    /// Creates a budget that permits retries for this percentage of the requests, and 3 per second.
+    /// `requests` is the number of requests before `now`: they permit no retries.
     #[must_use]
     pub fn new(percent: u32, requests: u64, now: Timestamp) -> Self {
         let balance = RETRIES_PER_SECOND * WINDOW.as_secs_f64();

@@ -94,7 +94,8 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Health of a disk tier, as its last write showed. Failed reads do not change it.
+/// Health of a disk tier: the result of its last write, or that it has stopped. Failed reads do not
+/// change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The last write succeeded, or none was tried yet.

@@ -93,8 +93,9 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns totals since the tier was opened: reads, writes, rejected records, evictions and
-    /// errors. `entries` and `bytes` are the readable entries and the bytes of all files now.
+    /// Returns totals since the tier was opened: lookups, writes, refused operations, damaged
+    /// records, evictions and errors. `entries` and `bytes` are the readable entries and the bytes
+    /// of all files now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.read(self.shared.index.entries())

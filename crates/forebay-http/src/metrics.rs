@@ -254,8 +254,8 @@ impl Metrics {
         );
         registry.register(
             "load_seconds",
-            "Seconds from the start of an origin fetch to the response head or the failure; 0 if a \
-             limit or a failed tier prevented the request",
+            "Seconds from the start of an origin fetch to the response head or the failure; 0 if \
+             no request was sent because of a limit, or of a failed tier with tier_errors = strict",
             self.load_seconds.clone(),
         );
         registry.register(
@@ -346,7 +346,8 @@ impl Metrics {
         registry.register(
             "flights",
             "Loads in progress now: lookups in lower tiers, waits for another instance and origin \
-             fetches, until the body is complete or the response is found not shareable",
+             fetches, until the response is written to all tiers or found not shareable; loads \
+             that a purge has affected are not counted",
             self.flights.clone(),
         );
         self.lower.register(registry);

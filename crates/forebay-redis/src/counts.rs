@@ -194,8 +194,8 @@ pub struct EndpointState {
     /// Cause why changes by other programs are not received over this endpoint. `None` if they are,
     /// or if they are not requested: the endpoint is not in use, or tracking is disabled.
     pub tracking_error: Option<String>,
-    /// Cause why leases are suspended, so that each instance loads for itself. `None` if they are
-    /// not suspended, also if none was requested from this endpoint.
+    /// Cause why leases are suspended, so that each instance loads for itself. `None` if leases are
+    /// not suspended, or if no lease was ever requested from this endpoint.
     pub lease_error: Option<String>,
 }
 

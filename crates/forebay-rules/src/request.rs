@@ -22,7 +22,7 @@ pub struct Request<'a, H> {
     pub target: &'a str,
     /// Header fields of the request.
     pub headers: &'a H,
-    /// Address of the client.
+    /// Address of the client, as trusted proxies name it; otherwise that of the connection.
     pub client: PeerAddress,
 }
 

@@ -90,7 +90,7 @@ impl HostName {
     }
 }
 
-/// Tests of named values.
+/// Tests of query parameters, cookies or header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tests {
     /// One of these names is present.
@@ -99,7 +99,7 @@ pub enum Tests {
     All(Vec<(NamePattern, ValueTest)>),
 }
 
-/// Test of a value.
+/// Test of the values under one name: of query parameters, cookies, or header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
     /// A value with the name is present.

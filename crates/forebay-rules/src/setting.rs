@@ -107,7 +107,8 @@ impl ByStatus {
         }
     }
 
-    /// Returns true if a plain `ttl` applies to the status.
+    /// Returns true if a `ttl` that is one duration, and no table by status, applies to this
+    /// status: 200, 301, 302 or 308.
     #[must_use]
     pub fn is_ttl_status(status: StatusCode) -> bool {
         matches!(status.as_u16(), 200 | 301 | 302 | 308)
@@ -130,7 +131,7 @@ pub enum UnsafeWord {
 }
 
 impl UnsafeWord {
-    /// Every word.
+    /// All words that `unsafe_ignore` accepts.
     pub const ALL: [Self; 5] =
         [Self::Private, Self::NoStore, Self::SetCookie, Self::Authorization, Self::Cookie];
 

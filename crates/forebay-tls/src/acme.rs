@@ -41,7 +41,8 @@ pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// authority, so the operator must have agreed to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeSettings {
-    /// URL (`https`) of the authority's ACME directory, by which it is found.
+    /// URL (`https`) of the ACME directory of the certificate authority. The directory contains the
+    /// authority's other URLs.
     pub directory: String,
     /// PEM file with the authorities that may sign the certificate of the directory's server;
     /// `None` means those of Mozilla, which are part of the binary.

@@ -57,7 +57,7 @@ pub struct LoadOptions {
     /// Maximum wait for another instance that loads the key. `None`:
     /// [`Cluster::wait_max`](crate::Cluster::wait_max) of the engine.
     pub lease_wait_max: Option<Duration>,
-    /// Requested extent of the body.
+    /// Whether the caller requests the whole body or a part.
     pub extent: Extent,
     /// Callers for whom the answer holds something. The engine reads this field after the load.
     pub answer_for: AnswerFor,

@@ -64,7 +64,8 @@ pub struct Published {
     pub found: bool,
 }
 
-/// Receiver of the messages that a bus delivers to one instance.
+/// Receiver of the messages that a bus delivers to one instance: purges, and changes of the state
+/// of the bus.
 pub trait Listener: Send + Sync {
     /// Receives a message. Called in the order of the bus, by one thread at a time. It must not
     /// block.

@@ -177,8 +177,8 @@ fn answered(times: usize, filled: Filled) -> Result<Run> {
     }))
 }
 
-/// Case: a hit from the bytes of the request to the bytes of the response, through guard and hyper,
-/// without a kernel.
+/// Case: a direct hit, from the bytes of the request to the bytes of the response, by the guard
+/// without hyper and without a kernel.
 pub(crate) fn connection(times: usize) -> Result<Run> {
     let Filled { runtime, service } = Filled::new()?;
     let (stop, stopped) = watch::channel(false);

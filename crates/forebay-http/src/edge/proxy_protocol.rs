@@ -36,7 +36,7 @@ pub struct ProxyFacts {
     pub scheme: Option<Scheme>,
 }
 
-/// Reason for which a connection without a valid header is closed.
+/// Reason for which a connection without a valid PROXY header is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// The bytes are not a valid PROXY header.

@@ -123,8 +123,8 @@ impl EdgeMetrics {
         registry.register(
             "connections_total",
             "Client connections since the start whose protocol became known, by listener and \
-             protocol; not those that were rejected, or closed before the end of the TLS handshake or \
-             before the first bytes",
+             protocol; not those that were rejected, or closed before the end of the TLS \
+             handshake, or without TLS before their first bytes if HTTP/2 is enabled",
             self.connections.clone(),
         );
         registry.register(

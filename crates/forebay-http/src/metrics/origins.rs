@@ -83,7 +83,8 @@ impl OriginMetrics {
         );
         registry.register(
             "endpoint_ejections",
-            "Exclusions of an origin server from requests, by reason.",
+            "Exclusions of an origin server from requests, by reason (requests: failed requests, \
+             checks: failed health checks).",
             self.ejections.clone(),
         );
         registry.register(

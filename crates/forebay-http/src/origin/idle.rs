@@ -14,7 +14,7 @@ use forebay_engine::LoadError;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the origin closed a connection that was open from an earlier request, before it answered \
-     (forebay sends a GET or HEAD once more, other requests not): {0}"
+     (forebay repeats a GET or HEAD once; it does not repeat other requests): {0}"
 )]
 pub(super) struct ClosedIdle(pub(super) String);
 

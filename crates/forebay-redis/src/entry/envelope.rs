@@ -124,7 +124,10 @@ pub enum Undecodable {
     )]
     OtherVersion(u8),
     /// The signature of the value is wrong or missing, or present although the reader has no key.
-    #[error("the signature of the Redis value is missing, invalid or not expected")]
+    #[error(
+        "the signature of the Redis value is missing or invalid, or the value is signed and this \
+         instance has no key"
+    )]
     Unauthentic,
     /// The value claims this uncompressed size in bytes, above the limit or above 256 times its
     /// stored size.

@@ -67,8 +67,9 @@ pub struct ProxyTrust {
 /// Client of a request, as named by trusted proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedClient {
-    /// Address of the client: of the addresses in the field, the last that is not a trusted proxy,
-    /// or the first if all are. That of the peer if the field is missing or unusable.
+    /// Address of the client: of the addresses in the field [`ProxyTrust::field`], the last that is
+    /// not a trusted proxy, or the first if all are trusted proxies. The address of the peer if the
+    /// field is missing or unusable.
     pub address: PeerAddress,
     /// Addresses of the proxies that the request passed, the one nearest to the client first. The
     /// last one is the peer of the connection, unless that is the client or has no IP address.

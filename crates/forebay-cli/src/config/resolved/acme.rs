@@ -77,7 +77,9 @@ pub(super) fn acme(
 fn not_agreed(directory: &str) -> String {
     let terms = match directory {
         LETS_ENCRYPT => format!("Let's Encrypt ({LETS_ENCRYPT_TERMS})"),
-        other => format!("the certificate authority at {other}, which its directory names"),
+        other => format!(
+            "the certificate authority at {other} (this URL returns the address of the terms)"
+        ),
     };
     format!(
         "automatic certificates need your agreement to the terms of service of {terms}: add \

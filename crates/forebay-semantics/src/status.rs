@@ -13,7 +13,7 @@ pub const VALUE_USUAL: usize = 128;
 /// Parameters of this cache's member of a `Cache-Status` field (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Handling of the request; `hit` and `fwd` exclude each other (RFC 9211 sections 2.1 and 2.2),
+    /// Result of the request; `hit` and `fwd` exclude each other (RFC 9211 sections 2.1 and 2.2),
     /// hence one field.
     pub handling: Handling,
     /// Remaining freshness lifetime of the response in seconds, negative for a stale response (RFC
@@ -23,7 +23,7 @@ pub struct CacheStatus {
     pub detail: Option<&'static str>,
 }
 
-/// Handling of a request: answered from the store, or not.
+/// Result of a request: its response came from the store (`hit`), or did not (`fwd`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
     /// The response comes from the store, memory or a lower tier.

@@ -18,7 +18,7 @@ use crate::load::invalidate::{self, key_of, target_of};
 use crate::load::{
     ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
 };
-use crate::origin::{Again, FetchRequest, RequestBody, no_body};
+use crate::origin::{Again, FetchRequest, RequestBody, is_idle_close, no_body};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::deliver_as_it_is;
 
@@ -56,7 +56,14 @@ impl Forward {
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
         let origin = &request.site.origin;
-        let response = origin.fetch(question(body), again, Audience::Single).await?;
+        // RFC 9112 section 9.3.1: a safe request may be sent again.
+        let is_safe = method.is_safe() && body.is_end_stream();
+        let response = match origin.fetch(question(body), again, Audience::Single).await {
+            Err(error) if is_safe && is_idle_close(&error) => {
+                origin.fetch(question(no_body()), again, Audience::Single).await?
+            }
+            fetched => fetched?,
+        };
         let delay = engine.clock().exact().saturating_sub(sent);
         let (mut parts, body) = response.into_parts();
         let announced = trailers::announced(&parts.headers);

@@ -9,6 +9,7 @@ mod guard;
 mod health;
 mod purge;
 mod reload;
+mod usage;
 
 use std::io;
 use std::net::SocketAddr;
@@ -195,6 +196,7 @@ impl AdminHandler {
             disk::count(disk, service.metrics());
         }
         service.metrics().set_phase(service.phase());
+        service.metrics().set_usage(usage::of_process());
         let (log, dropped) = log.dropped();
         service.metrics().set_log_dropped(log, dropped);
         service.render_metrics(front, format)

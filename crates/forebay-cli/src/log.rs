@@ -1,7 +1,7 @@
 //! Log output: messages to stderr, one line each with named fields; the access log to stdout or a
 //! file.
 
-mod line;
+mod access;
 mod queue;
 
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ use tracing_subscriber::{Layer, fmt, reload};
 
 use crate::config::AccessLog;
 use crate::output::describe;
-use line::AccessLine;
+use access::{AccessLines, Format};
 pub(crate) use queue::Destination;
 use queue::LogQueue;
 
@@ -27,16 +27,28 @@ const ACCESS_LOG: &str = "access";
 
 /// Handle to change the logs at run time.
 pub(crate) struct Log {
-    formats: Box<dyn Fn(Level, AccessLog) + Send + Sync>,
+    level: Box<dyn Fn(Level) + Send + Sync>,
     access: LogQueue,
     /// File of the access log.
     file: Mutex<Option<PathBuf>>,
 }
 
 impl Log {
-    /// Sets the log level and the access log format.
-    pub(crate) fn change(&self, level: Level, access: AccessLog) {
-        (self.formats)(level, access);
+    /// Sets the log level.
+    pub(crate) fn change(&self, level: Level) {
+        (self.level)(level);
+    }
+
+    /// Returns the access log in this format; `None` if it is off.
+    pub(crate) fn access(&self, access: AccessLog) -> Option<Box<dyn forebay_http::AccessLog>> {
+        let format = match access {
+            AccessLog::Off => return None,
+            AccessLog::Common => Format::Common,
+            AccessLog::Combined => Format::Combined,
+            AccessLog::Logfmt => Format::Logfmt,
+            AccessLog::Json => Format::Json,
+        };
+        Some(Box::new(AccessLines { queue: self.access.clone(), format }))
     }
 
     /// Writes the access log to a destination that has been opened for `file` from now on. Lines that
@@ -92,8 +104,8 @@ impl Log {
 ///
 /// # Errors
 /// If the file cannot be opened.
-pub(crate) fn init(level: Level, access: AccessLog, file: Option<&Path>) -> anyhow::Result<Log> {
-    let queue = LogQueue::start(Destination::open(file)?)?;
+pub(crate) fn init(level: Level, file: Option<&Path>) -> anyhow::Result<Log> {
+    let access = LogQueue::start(Destination::open(file)?)?;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (messages_of, messages_to) = reload::Layer::new(messages_from(level));
     let messages = fmt::layer()
@@ -101,40 +113,13 @@ pub(crate) fn init(level: Level, access: AccessLog, file: Option<&Path>) -> anyh
         .with_ansi(colour)
         .with_target(false)
         .with_filter(messages_of);
-    let (common_of, common_to) = reload::Layer::new(requests_if(access == AccessLog::Common));
-    let common = fmt::layer()
-        .with_writer(queue.clone())
-        .with_ansi(false)
-        .event_format(AccessLine)
-        .with_filter(common_of);
-    let (json_of, json_to) = reload::Layer::new(requests_if(access == AccessLog::Json));
-    let json = fmt::layer()
-        .with_writer(queue.clone())
-        .json()
-        .flatten_event(true)
-        .with_target(false)
-        .with_level(false)
-        .with_filter(json_of);
-    tracing_subscriber::registry().with(messages).with(common).with(json).init();
-    let formats = Box::new(move |level, access| {
-        // Reloading a layer fails only if the subscriber is gone; then there is nothing to change.
-        let _ = messages_to.reload(messages_from(level));
-        let _ = common_to.reload(requests_if(access == AccessLog::Common));
-        let _ = json_to.reload(requests_if(access == AccessLog::Json));
-    });
-    Ok(Log { formats, access: queue, file: Mutex::new(file.map(Path::to_owned)) })
+    tracing_subscriber::registry().with(messages).init();
+    // Reloading the layer fails only if the subscriber is gone; then there is nothing to change.
+    let level = Box::new(move |level| _ = messages_to.reload(messages_from(level)));
+    Ok(Log { level, access, file: Mutex::new(file.map(Path::to_owned)) })
 }
 
 fn messages_from(level: Level) -> Targets {
     let ours = ["forebay", "forebay_engine", "forebay_http"].map(|target| (target, level));
-    Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_targets(ours)
-        // Access log events have their own layer.
-        .with_target(forebay_http::ACCESS, LevelFilter::OFF)
-}
-
-fn requests_if(wanted: bool) -> Targets {
-    let level = if wanted { LevelFilter::INFO } else { LevelFilter::OFF };
-    Targets::new().with_target(forebay_http::ACCESS, level)
+    Targets::new().with_default(LevelFilter::WARN).with_targets(ours)
 }

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
 
 use crate::admin_token::Token;
-use crate::config::AccessLog;
 use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::config::warnings;
 use crate::log::{Destination, Log};
@@ -131,10 +130,10 @@ impl Reload {
         if !token.replace(config.admin_token.as_deref()) {
             needs_restart.push("admin_token_file");
         }
-        log.change(config.log, config.access_log);
+        log.change(config.log);
         log.redirect(config.access_file.clone(), access);
         warnings::of(config).iter().for_each(|warning| tracing::warn!("{warning}"));
-        service.log_access(config.access_log != AccessLog::Off);
+        service.log_access(log.access(config.access_log));
         service.trust_proxies(&Arc::new(config.trust.clone()));
         limits.set_max(config.connections_per_address_max);
         Ok(ReloadOutcome { sites: service.reload(&sites), needs_restart })

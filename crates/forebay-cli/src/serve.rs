@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use crate::admin::{Admin, AdminState};
 use crate::admin_token::Token;
 use crate::args::{ServeArgs, unknown_variables};
+use crate::config::ListenAddress;
 use crate::config::resolved::ResolvedConfig;
-use crate::config::{AccessLog, ListenAddress};
 use crate::listener::inherited::InheritedSockets;
 use crate::listener::tls::{self, Tls};
 use crate::listener::workers::Workers;
@@ -72,7 +72,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
-    let log = log::init(config.log, config.access_log, config.access_file.as_deref())?;
+    let log = log::init(config.log, config.access_file.as_deref())?;
     let log = Arc::new(log);
     raise_open_files();
     // The temporary directory of a demo is no choice of the operator.
@@ -130,6 +130,7 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
+        service.log_access(log.access(config.access_log));
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?;
@@ -274,7 +275,6 @@ fn service(
     };
     let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
-    service.log_access(config.access_log != AccessLog::Off);
     service.trust_proxies(&Arc::new(config.trust.clone()));
     Ok(service)
 }

@@ -21,18 +21,21 @@ use std::sync::Arc;
 
 use forebay_engine::{Lookup, Select};
 use forebay_semantics::client_address::AddressField;
+use http::Version;
 
 use crate::authority::normalise_authority;
 use crate::client::credentials;
 use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::load::selecting;
 use crate::phase::Phase;
+use crate::record::{CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields};
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::rules::{RequestRules, RoutedRequest};
-use crate::service::{DirectHit, Service, secure};
+use crate::service::{Service, secure};
 use crate::site::{Site, key};
 
 use request::PlainRequest;
+use response::Written;
 
 /// Answers the direct hits of one connection.
 pub(crate) struct DirectHits {
@@ -69,11 +72,9 @@ impl DirectHits {
             return None;
         }
         let Ruled { rules, target } = ruled(site, &request, &authority, &peer)?;
-        let counters = site_table.counters(site)?;
+        let slot = site_table.slot(site);
         let engine = self.service.engine();
-        let is_sampled = counters.sample();
-        let is_timed = is_sampled || self.service.logs_access();
-        let begun = is_timed.then(|| engine.clock().exact());
+        let begun = engine.clock().exact();
         let demand = rules.demand(site, &request);
         let mut key = key::primary(site, peer.scheme, &authority, &target);
         rules.add_key_parts(site, &mut key);
@@ -99,20 +100,34 @@ impl DirectHits {
             // Another connection of the client may be faster; one request more is no harm.
             let _ = limiter.admit(peer.client, now);
         }
-        let hit = DirectHit {
-            site,
-            counters,
-            method: request.method(),
-            target: request.target,
-            peer: &peer,
-            status: written.status,
-            body: written.body,
-            cache_status: written.cache_status,
-        };
-        let took = begun.map(|begun| engine.clock().exact().saturating_sub(begun));
-        self.service.count_direct_hit(&hit, took);
-        took.into_iter().filter(|_| is_sampled).for_each(|took| counters.took(took));
+        self.service.metrics().count_found();
+        let labels = Labels::of(slot, CacheResult::Hit);
+        let mut record = Record::new(labels, request.method(), written.status, begun);
+        record.bytes = written.body;
+        if self.service.logs_access() {
+            record.access = Some(self.access_fields(&request, &peer, &written));
+        }
+        output.add_record(record);
         Some(())
+    }
+}
+
+impl DirectHits {
+    /// Collects the facts about a hit for the access log.
+    #[cold]
+    fn access_fields(
+        &self,
+        request: &PlainRequest<'_>,
+        peer: &Peer,
+        written: &Written,
+    ) -> Box<RequestFields> {
+        let fields = RequestFields::of(self.service.request_id(), peer, request);
+        let (version, host) = (Version::HTTP_11, request.host.as_bytes());
+        let mut fields = fields.with_line(request.method(), request.target, version, host);
+        let status = written.cache_status.to_bytes();
+        fields.outcome = Outcome::of_status(str::from_utf8(&status).unwrap_or_default());
+        fields.outcome.age = Some(written.age);
+        Box::new(fields)
     }
 }
 
@@ -152,6 +167,10 @@ fn ruled<'t>(
 impl DirectResponder for DirectHits {
     fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool {
         self.answer(head, output).is_some()
+    }
+
+    fn record(&self, records: &[Record], by: ConnectionEnd) {
+        self.service.record_direct(records, by);
     }
 }
 

@@ -6,20 +6,21 @@
 //! | [`edge`] | client connections: start, HTTP/1.1 and HTTP/2, end | direct, service, response, client, request_guard |
 //! | `direct` | plain hits, answered below the parser | service, load, site, stored, client, request_guard |
 //! | [`service`] | processing of one request; read it first | response, load, site, origin, tunnel, client, metrics |
-//! | `response` | responses from stored entries, bodies, error pages | load, stored, origin, tunnel, failure |
+//! | `response` | responses from stored entries, bodies, error pages | load, stored, origin, tunnel, failure, record |
 //! | `load` | the engine's loads over HTTP; invalidation by unsafe requests | origin, site, stored, client |
 //! | `rules` | rules of a site, applied to a request and its responses | site, stored, client |
 //! | `site` | sites, their table, keys, tags, purges by prefix | settings, origin, metrics |
 //! | `origin` | connections to an origin, with all their timeouts | settings, tunnel, request_guard |
 //! | `stored` | status and fields as stored; stored parts | |
 //! | [`tunnel`] | tunnels that carry another protocol than HTTP; upgrades | metrics |
-//! | [`metrics`] | Prometheus metrics | client, request_guard |
+//! | [`metrics`] | Prometheus metrics | record, client, request_guard |
 //! | `failure` | failures of requests, with their status codes | origin, request_guard |
 //! | `phase` | phase of the process | |
+//! | `record` | record of a response, made when it ends | client |
 //! | `settings`, `authority` | settings of a site; host and port | |
 //! | `endpoint_status` | status of an origin server, for reports | |
 //! | `client` | client and connection of a request | |
-//! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | |
+//! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | record |
 //!
 //! `cargo xtask tidy` checks that no cycle crosses these folders.
 //!
@@ -36,6 +37,7 @@ mod load;
 pub mod metrics;
 mod origin;
 mod phase;
+mod record;
 pub mod request_guard;
 mod response;
 mod rules;
@@ -50,8 +52,12 @@ pub use client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
 pub use endpoint_status::EndpointStatus;
 pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
+pub use record::{
+    AccessEntry, AccessLog, CacheResult, End, MethodLabel, Outcome, RequestFields, RequestId,
+    SiteSlot,
+};
 pub use response::body::ResponseBody;
-pub use service::{ACCESS, Service};
+pub use service::Service;
 pub use settings::{
     Balance, BreakerSettings, ClientAccess, EjectionSettings, EndpointAddress, EndpointSettings,
     EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns, OriginSettings, PhaseTimeouts,

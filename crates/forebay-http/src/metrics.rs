@@ -2,18 +2,20 @@
 
 mod cluster;
 mod edge;
+mod latency;
 mod origins;
 mod process;
+mod responses;
 mod text;
 mod tiers;
+mod usage;
 
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use forebay_core::{KeyRef, Why};
 use forebay_engine::{Engine, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
-use http::{Method, StatusCode};
 use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,6 +26,7 @@ use prometheus_client::registry::Registry;
 
 use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
+use crate::record::{End, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
@@ -32,19 +35,45 @@ use origins::OriginMetrics;
 pub(crate) use origins::SiteOrigin;
 pub use process::DrainCut;
 use process::ProcessMetrics;
+use responses::{ResponseCollector, ResponseMetrics};
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
+pub use usage::ResourceUsage;
+use usage::UsageMetrics;
 
 /// Bucket bounds of the latency histograms, in seconds.
-const SECONDS: [f64; 14] =
-    [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+const SECONDS: [f64; 22] = [
+    5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1,
+    0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0,
+];
 
 /// Bucket bounds of the staleness histogram, in seconds.
 const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0];
 
-/// Sampling interval of hit latencies: one hit in 64 is measured, because two clock readings are a
-/// tenth of the cost of a hit.
-pub(crate) const HIT_SAMPLE: u64 = 64;
+/// Results of loads.
+const LOADS: [&str; 12] = [
+    "stored",
+    "unchanged",
+    "pass",
+    "failed",
+    "origin",
+    "unreachable",
+    "timed-out",
+    "answered",
+    "overloaded",
+    "breaker-open",
+    "tier-failed",
+    "panicked",
+];
+
+/// Means that avoid a load.
+const AVOIDED: [&str; 5] = ["flight", "lease", "early", "stale", "back-off"];
+
+/// Reasons why a body is not stored.
+const BODIES: [&str; 4] = ["broken", "outgrown", "crowded-out", "refresh-skipped"];
+
+/// Kinds of purges.
+const PURGES: [&str; 5] = ["key", "tag", "prefix", "site", "all"];
 
 /// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -61,10 +90,8 @@ pub enum MetricsFormat {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: Family<RequestLabels, Counter>,
-    request_seconds: Family<AnswerLabels, Histogram, fn() -> Histogram>,
+    responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
-    misses: Family<MissLabels, Counter>,
     loads: Family<LoadLabels, Counter>,
     load_seconds: Family<SiteLabel, Histogram, fn() -> Histogram>,
     loads_avoided: Family<AvoidedLabels, Counter>,
@@ -86,6 +113,8 @@ pub struct Metrics {
     origins: OriginMetrics,
     edge: EdgeMetrics,
     process: ProcessMetrics,
+    usage: UsageMetrics,
+    usage_registry: Registry,
 }
 
 macro_rules! labels {
@@ -97,10 +126,7 @@ macro_rules! labels {
 }
 
 labels! {
-    RequestLabels { site: Box<str>, method: &'static str, status: u16, cache: &'static str }
-    AnswerLabels { site: Box<str>, cache: &'static str }
     LookupLabels { tier: &'static str, result: &'static str }
-    MissLabels { site: Box<str>, reason: &'static str }
     LoadLabels { site: Box<str>, result: &'static str }
     AvoidedLabels { site: Box<str>, how: &'static str }
     SiteLabel { site: Box<str> }
@@ -110,51 +136,6 @@ labels! {
     LimitLabel { limit: &'static str }
     TierLabel { tier: &'static str }
     EvictionLabels { tier: &'static str, reason: &'static str }
-}
-
-/// Counters of one site for the hit path, resolved once, so that a hit looks up no label.
-#[derive(Debug)]
-pub(crate) struct HitCounters {
-    requests: Counter,
-    lookups: Counter,
-    seconds: Histogram,
-    ticks: AtomicU64,
-}
-
-impl HitCounters {
-    /// Counts one fresh hit answered with 200 to a GET.
-    pub(crate) fn count(&self) {
-        self.requests.inc();
-    }
-
-    /// Counts one lookup that found a usable entry.
-    pub(crate) fn count_lookup(&self) {
-        self.lookups.inc();
-    }
-
-    /// Returns `true` if the latency of this hit must be measured.
-    pub(crate) fn sample(&self) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
-        self.ticks.fetch_add(1, Relaxed).is_multiple_of(HIT_SAMPLE)
-    }
-
-    /// Records a measured latency.
-    pub(crate) fn took(&self, span: Duration) {
-        self.seconds.observe(span.as_secs_f64());
-    }
-}
-
-/// Labels of a response that is counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CountedResponse<'a> {
-    /// Id of the site.
-    pub(crate) site: &'a str,
-    /// Request method.
-    pub(crate) method: &'a Method,
-    /// Response status.
-    pub(crate) status: StatusCode,
-    /// Value of the label `cache`.
-    pub(crate) cache: &'static str,
 }
 
 impl Metrics {
@@ -168,12 +149,11 @@ impl Metrics {
     #[must_use]
     pub fn of_commit(commit: &'static str) -> Self {
         let seconds = || Histogram::new(SECONDS);
+        let usage = UsageMetrics::default();
         let mut metrics = Self {
             registry: Registry::with_prefix("forebay"),
-            requests: Family::default(),
-            request_seconds: Family::new_with_constructor(seconds),
+            responses: Arc::default(),
             lookups: Family::default(),
-            misses: Family::default(),
             loads: Family::default(),
             load_seconds: Family::new_with_constructor(seconds),
             loads_avoided: Family::default(),
@@ -195,11 +175,19 @@ impl Metrics {
             origins: OriginMetrics::default(),
             edge: EdgeMetrics::default(),
             process: ProcessMetrics::default(),
+            usage_registry: usage.registry(),
+            usage,
         };
         metrics.register(commit);
         // Created at zero, so that an alert sees the first increase.
         for result in ["ok", "refused"] {
             let _ = metrics.reloads.get_or_create(&ResultLabel { result });
+        }
+        for kind in PURGES {
+            let _ = metrics.invalidations.get_or_create(&KindLabel { kind });
+        }
+        for result in ["hit", "stale", "miss"] {
+            let _ = metrics.lookups.get_or_create(&LookupLabels { tier: "memory", result });
         }
         for result in ["waited", "refused", "released"] {
             let _ = metrics.admissions.get_or_create(&ResultLabel { result });
@@ -220,31 +208,12 @@ impl Metrics {
 
     fn register_requests(&mut self) {
         let registry = &mut self.registry;
-        registry.register(
-            "requests",
-            "Requests answered, by site, method, status code and cache result; site is - for \
-             rejected requests, and method is - if it is not known",
-            self.requests.clone(),
-        );
-        registry.register(
-            "request_seconds",
-            "Seconds from the receipt of a request head to its response head, by site and cache \
-             result; only one hit in 64 is measured, and no rejected or redirected request",
-            self.request_seconds.clone(),
-        );
+        registry.register_collector(Box::new(ResponseCollector(self.responses.clone())));
         registry.register(
             "lookups",
             "Lookups in storage tiers (memory, disk, Redis), by tier and result (hit, miss; in \
              memory also stale: an entry that cannot be used without a fetch)",
             self.lookups.clone(),
-        );
-        registry.register(
-            "misses",
-            "Requests that memory did not answer alone, by reason; answers from disk or Redis and \
-             requests that bypass the cache count, and rejected requests do not. Reason \
-             early-refresh means that memory answered with a fresh response, which is being \
-             refreshed",
-            self.misses.clone(),
         );
         registry.register(
             "loads",
@@ -356,57 +325,50 @@ impl Metrics {
         self.edge.register(registry);
     }
 
-    /// Returns the counters for hits of a site.
+    /// Returns the slot of a site, whose counters exist from then on.
     #[must_use]
-    pub(crate) fn hit_counters(&self, site: &str) -> HitCounters {
-        let labels = RequestLabels { site: site.into(), method: "GET", status: 200, cache: "hit" };
-        let lookup = LookupLabels { tier: "memory", result: "hit" };
-        let answer = AnswerLabels { site: site.into(), cache: "hit" };
-        HitCounters {
-            requests: self.requests.get_or_create(&labels).clone(),
-            lookups: self.lookups.get_or_create(&lookup).clone(),
-            seconds: self.request_seconds.get_or_create(&answer).clone(),
-            ticks: AtomicU64::new(0),
+    pub(crate) fn slot(&self, site: &str) -> SiteSlot {
+        self.begin_site(site);
+        self.responses.slot(site)
+    }
+
+    /// Creates the metrics of a site at zero, so that an alert sees the first increase.
+    fn begin_site(&self, site: &str) {
+        let site = || SiteLabel { site: site.into() };
+        for result in LOADS {
+            drop(self.loads.get_or_create(&LoadLabels { site: site().site, result }));
         }
-    }
-
-    /// Counts a response other than a plain hit, and its latency if it was measured.
-    pub(crate) fn count(&self, answered: CountedResponse<'_>, took: Option<Duration>) {
-        let labels = RequestLabels {
-            site: answered.site.into(),
-            method: method_label(answered.method),
-            status: answered.status.as_u16(),
-            cache: answered.cache,
-        };
-        self.requests.get_or_create(&labels).inc();
-        let labels = AnswerLabels { site: labels.site, cache: labels.cache };
-        if let Some(took) = took {
-            self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        for how in AVOIDED {
+            drop(self.loads_avoided.get_or_create(&AvoidedLabels { site: site().site, how }));
         }
+        for result in BODIES {
+            drop(self.bodies.get_or_create(&BodyLabels { site: site().site, result }));
+        }
+        drop(self.load_seconds.get_or_create(&site()));
+        drop(self.staleness.get_or_create(&site()));
+        drop(self.in_flight.get_or_create(&site()));
+        drop(self.tunnels.get_or_create(&site()));
     }
 
-    /// Counts a response to a rejected request, whose method is unknown.
-    pub(crate) fn count_rejected(&self, status: StatusCode) {
-        let (site, status) = ("-".into(), status.as_u16());
-        let labels = RequestLabels { site, method: "-", status, cache: "refused" };
-        self.requests.get_or_create(&labels).inc();
+    /// Returns the id of the site of a slot.
+    pub(crate) fn site_of_slot(&self, slot: SiteSlot) -> &str {
+        self.responses.id(slot)
     }
 
-    /// Counts a lookup that found a usable entry, for sites without hit counters.
+    /// Counts a response that ended `total` after its request.
+    pub(crate) fn count_response(&self, record: &Record, total: Duration, end: End) {
+        self.responses.count(record, total, end);
+    }
+
+    /// Counts a lookup in memory that found a usable entry.
     pub(crate) fn count_found(&self) {
-        self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" }).inc();
+        self.responses.count_found();
     }
 
     /// Counts a lookup that found no usable entry.
     pub(crate) fn count_lookup(&self, why: Why) {
         let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
         self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
-    }
-
-    /// Counts a request that was not a fresh hit, with the reason.
-    pub(crate) fn count_miss(&self, site: &str, why: Why) {
-        let labels = MissLabels { site: site.into(), reason: why.code() };
-        self.misses.get_or_create(&labels).inc();
     }
 
     /// Counts the origin fetch that a response avoided, and its staleness.
@@ -487,6 +449,11 @@ impl Metrics {
         self.edge.forwarded(origin);
     }
 
+    /// Sets the resources that the process uses.
+    pub fn set_usage(&self, usage: ResourceUsage) {
+        self.usage.set(usage);
+    }
+
     /// Sets the phase of the process.
     pub fn set_phase(&self, phase: Phase) {
         self.process.set_phase(phase);
@@ -508,6 +475,7 @@ impl Metrics {
     pub fn count_reload(&self, taken: bool) {
         let result = if taken { "ok" } else { "refused" };
         self.reloads.get_or_create(&ResultLabel { result }).inc();
+        self.process.set_reload(taken, SystemTime::now());
     }
 
     /// Sets counters to the totals that a lower tier has counted since the start of the process.
@@ -563,7 +531,8 @@ impl Metrics {
         self.origins.refresh(origins);
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = encoding::text::encode(&mut out, &self.registry);
+        let _ = encoding::text::encode_registry(&mut out, &self.registry)
+            .and_then(|()| encoding::text::encode(&mut out, &self.usage_registry));
         match format {
             MetricsFormat::Prometheus => text::to_prometheus(&out),
             MetricsFormat::OpenMetrics => out,
@@ -581,6 +550,9 @@ impl Metrics {
             .get_or_create(&EvictionLabels { tier: "memory", reason: "room" })
             .clone();
         raise(&evictions, tier.evictions());
+        let found = self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" });
+        raise(&found, self.responses.found());
+        drop(found);
         self.lower.refresh(engine);
         self.cluster.refresh(engine);
         let traffic = engine.traffic();
@@ -680,14 +652,6 @@ impl OpenTunnel {
 
 fn site_of(key: KeyRef<'_>) -> Box<str> {
     String::from_utf8_lossy(key.namespace()).into()
-}
-
-/// Returns the label of a method. Unknown methods share one label, so that clients cannot create
-/// labels.
-fn method_label(method: &Method) -> &'static str {
-    const NAMED: [&str; 9] =
-        ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
-    NAMED.into_iter().find(|name| *name == method.as_str()).unwrap_or("other")
 }
 
 fn signed(count: u64) -> i64 {

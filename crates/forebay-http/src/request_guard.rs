@@ -34,6 +34,7 @@
 //! | `framing.rs` | the scanner: head, body, next head; no I/O, no clock, no allocation |
 //! | `stream.rs` | the byte stream that runs the scanner and replaces rejected requests |
 //! | `direct.rs` | responses that are written without hyper |
+//! | `endings.rs` | responses whose last bytes are not flushed yet |
 //! | `exchanges.rs` | number of requests in progress on a connection |
 //! | `interims.rs` | interim responses, written without hyper |
 //! | `client_timeouts.rs` | timeouts and the minimum transfer rate of clients |
@@ -45,6 +46,7 @@
 mod client_timeouts;
 mod counters;
 mod direct;
+mod endings;
 mod exchanges;
 mod framing;
 mod interims;

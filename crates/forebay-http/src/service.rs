@@ -10,7 +10,6 @@
 //! This folder uses all of `response`, `load`, `site`, `origin` and `tunnel`; it never sees
 //! connections of clients.
 
-mod access;
 pub(crate) mod by_body;
 mod challenge;
 mod dispatch;
@@ -18,7 +17,9 @@ mod ended;
 pub(crate) mod forward;
 mod hit;
 mod origin_request;
+mod pending;
 mod purges;
+mod recorder;
 mod reloads;
 mod respond;
 mod route;
@@ -27,7 +28,7 @@ pub(crate) mod secure;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
@@ -35,22 +36,26 @@ use forebay_engine::Engine;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::{PeerAddress, Scheme};
 use forebay_tls::acme::ChallengeAnswers;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 
-pub use access::ACCESS;
-pub(crate) use access::DirectHit;
 pub(crate) use hit::PendingFetch;
 pub(crate) use route::{LoggedRequest, Routed};
 
-use self::access::PendingEvent;
 use self::dispatch::{Begun, Dispatch};
 use self::forward::request_body;
+use self::pending::PendingRecord;
+use self::recorder::ResponseRecorder;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
-use crate::phase::{CurrentPhase, Phase};
+use crate::phase::Phase;
+use crate::record::{
+    self, AccessLog, CacheResult, ConnectionEnd, Labels, OpenRecord, Record, RequestFields,
+    RequestId, SiteSlot,
+};
 use crate::request_guard::{Exchange, GuardCounters};
 use crate::response::body::ResponseBody;
 use crate::settings::SiteSettings;
@@ -63,8 +68,7 @@ pub struct Service {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     requests: AtomicU64,
-    access_log: AtomicBool,
-    phase: CurrentPhase,
+    recorder: Arc<ResponseRecorder>,
     challenges: ArcSwapOption<ChallengeAnswers>,
 }
 
@@ -78,20 +82,30 @@ impl Service {
         let site_table = ArcSwap::from_pointee(SiteTable::new(sites, &metrics));
         let first = engine.clock().wall().as_secs() << 24;
         let requests = AtomicU64::new(first);
-        let (access_log, phase) = (AtomicBool::new(false), CurrentPhase::default());
+        let recorder = Arc::new(ResponseRecorder::new(metrics.clone(), engine.clock().clone()));
         let challenges = ArcSwapOption::empty();
-        Self { site_table, engine, metrics, requests, access_log, phase, challenges }
+        Self { site_table, engine, metrics, requests, recorder, challenges }
     }
 
     /// Returns the phase of the process; [`Phase::Starting`] until [`enter`](Self::enter) is called.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        self.phase.get()
+        self.recorder.phase.get()
     }
 
     /// Enters a phase. From [`Phase::Draining`] on, each HTTP/1 response ends its connection.
     pub fn enter(&self, phase: Phase) {
-        self.phase.set(phase);
+        self.recorder.phase.set(phase);
+    }
+
+    /// Sets the access log of the responses that begin from now on. At first there is none.
+    pub fn log_access(&self, log: Option<Box<dyn AccessLog>>) {
+        self.recorder.log_access(log);
+    }
+
+    /// Returns `true` if the access log is enabled.
+    pub(crate) fn logs_access(&self) -> bool {
+        self.recorder.is_logging()
     }
 
     /// Replaces all sites. The ids must be unique.
@@ -192,13 +206,38 @@ impl Service {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if !self.access_log.load(Ordering::Relaxed) {
-            return self.answer(request, connection, exchange).await;
-        }
-        let logged = PendingEvent::begin(self, &request, connection);
-        let response = self.answer(request, connection, exchange).await;
-        logged.answered(&response);
+        let pending = PendingRecord::begin(self, &request, connection);
+        let mut response = self.answer(request, connection, exchange, &pending).await;
+        pending.answered(&mut response);
         response
+    }
+
+    /// Lets a response be recorded when it ends.
+    fn record(&self, response: &mut Response<ResponseBody>, mut record: Record) {
+        if let Some(access) = &mut record.access {
+            access.outcome = record::Outcome::of(response.headers());
+        }
+        let length = response.headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        response.body_mut().set_record(OpenRecord::new(self.recorder.clone(), record, length));
+    }
+
+    /// Lets the response to bytes that are not a valid request be recorded.
+    pub(crate) fn record_rejected(
+        &self,
+        response: &mut Response<ResponseBody>,
+        id: RequestId,
+        peer: &Peer,
+    ) {
+        let mut record = Record::rejected(response.status(), self.engine.clock().exact());
+        let fields = || Box::new(RequestFields::of(id, peer, &HeaderMap::new()));
+        record.access = self.recorder.is_logging().then(fields);
+        self.record(response, record);
+    }
+
+    /// Records responses that were written without [`handle`](Self::handle).
+    pub(crate) fn record_direct(&self, records: &[Record], by: ConnectionEnd) {
+        self.recorder.record_all(records, by);
     }
 
     async fn answer<B>(
@@ -206,6 +245,7 @@ impl Service {
         request: Request<B>,
         connection: &ConnectionInfo,
         exchange: Option<&Exchange>,
+        pending: &PendingRecord<'_>,
     ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -213,11 +253,12 @@ impl Service {
     {
         let (mut parts, body) = request.into_parts();
         if challenge::is_challenge(&parts)
-            && let Some(response) = Box::pin(self.challenge(&parts)).await
+            && let Some(mut response) = Box::pin(self.challenge(&parts)).await
         {
+            response.body_mut().set_labels(Labels::of(SiteSlot::NONE, CacheResult::Rule));
             return response;
         }
-        let Begun { dispatch, edited } = self.begin(&parts, connection, &body);
+        let Begun { dispatch, edited } = self.begin(&parts, connection, &body, pending.id());
         if let Some(edited) = edited {
             parts.headers = *edited;
         }
@@ -226,20 +267,24 @@ impl Service {
             // Boxed, because otherwise the future of every connection would reserve its size,
             // and every hit would move it.
             Dispatch::Switch(origin_request, protocols) => {
+                pending.set_site(origin_request.slot());
                 let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
                 (Box::pin(origin_request.switch(parts, protocols)), interims)
             }
             Dispatch::Forward(origin_request) => {
+                pending.set_site(origin_request.slot());
                 let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
                 (Box::pin(origin_request.forward(parts, request_body(body))), interims)
             }
             Dispatch::ByBody(origin_request) => {
+                pending.set_site(origin_request.slot());
                 let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
                 (Box::pin(origin_request.by_body(parts, request_body(body))), interims)
             }
-            Dispatch::Fetch(origin_request, pending) => {
+            Dispatch::Fetch(origin_request, fetch) => {
+                pending.set_site(origin_request.slot());
                 let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
-                (Box::pin(origin_request.obtain(parts, *pending)), interims)
+                (Box::pin(origin_request.obtain(parts, *fetch)), interims)
             }
         };
         interims.before(origin_request).await

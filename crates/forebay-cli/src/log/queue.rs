@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Maximum number of lines that wait. Above it, lines are dropped and counted.
 const LINES_MAX: usize = 8_192;
@@ -162,14 +161,6 @@ impl Write for &LogQueue {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for LogQueue {
-    type Writer = &'a Self;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        self
     }
 }
 

@@ -9,10 +9,11 @@ use tokio::process::Command;
 use crate::tls::Authority;
 use crate::world::{
     admin_of, ask, forebay, fresh_origin, get, get_admin, is_hit, metric, nowhere, serve, to_admin,
+    wait_requests,
 };
 
 /// Metric names that dashboards rely on.
-const METRICS: [&str; 16] = [
+const METRICS: [&str; 20] = [
     "forebay_requests_total{site=\"default\",method=\"GET\",status=\"200\",cache=\"hit\"} 1",
     "forebay_request_seconds_count{site=\"default\",cache=\"miss\"} 2",
     "forebay_lookups_total{tier=\"memory\",result=\"hit\"} 1",
@@ -28,6 +29,10 @@ const METRICS: [&str; 16] = [
     "forebay_invalidations_total{kind=\"all\"} 1",
     "forebay_refused_total{limit=\"request-line\"} 0",
     "forebay_build_info{version=\"",
+    "forebay_response_seconds_count{site=\"default\"} 4",
+    "forebay_body_bytes_total{site=\"default\",cache=\"hit\"} 3",
+    "forebay_responses_truncated_total{site=\"default\",end=\"client-gone\"} 0",
+    "forebay_loads_avoided_total{site=\"default\",how=\"lease\"} 0",
     "# TYPE forebay_requests_total counter",
 ];
 
@@ -69,6 +74,7 @@ async fn the_metrics_have_the_names_that_dashboards_rely_on() -> anyhow::Result<
     }
     let purged = post(&cache, "/purge", r#"{"all":true}"#).await?;
     assert_eq!(purged.status, 200);
+    wait_requests(&cache, "site=\"default\"", 4).await?;
     let reply = get_admin(&cache, "/metrics").await?;
     assert_eq!(reply.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert_eq!(reply.field("vary"), Some("Accept"));

@@ -4,7 +4,7 @@ use forebay_testkit::client::Client;
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Cut, Framing, Origin};
 
-use crate::world::{ConfigFile, fresh_origin, get, is_hit, metric, nowhere, serve};
+use crate::world::{ConfigFile, fresh_origin, get, is_hit, metric, nowhere, serve, wait_requests};
 
 /// Requests that are malformed or ambiguous.
 const MALFORMED: [(&str, &str); 25] = [
@@ -179,13 +179,13 @@ async fn an_unreachable_origin_gives_502_and_a_slow_one_504() -> anyhow::Result<
     let refusing = ConfigFile::serving(&format!("http://{}", nowhere()?), "", "")?;
     let cache = refusing.serve().await?;
     assert_eq!(get(&cache, "/").await?.status, 502);
-    assert_eq!(metric(&cache, "forebay_requests_total", "status=\"502\"").await?, 1);
+    wait_requests(&cache, "status=\"502\"", 1).await?;
 
     let origin = Origin::always(Answer::hang()).await?;
     let file = ConfigFile::serving(&origin.url(), "", "fetch_timeout = \"100ms\"")?;
     let cache = file.serve().await?;
     assert_eq!(get(&cache, "/").await?.status, 504);
-    assert_eq!(metric(&cache, "forebay_requests_total", "status=\"504\"").await?, 1);
+    wait_requests(&cache, "status=\"504\"", 1).await?;
     origin.wait_for("the fetch to be given up", |counts| counts.abandoned == 1).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::Launch;
 
-use crate::world::{ANYWHERE, BINARY, fresh_origin, metric};
+use crate::world::{ANYWHERE, BINARY, fresh_origin, metric, wait_requests};
 
 /// Shell script that lowers the limit on open files and then runs forebay.
 const LIMITED: &str = "ulimit -n 128 && exec \"$0\" \"$@\"";
@@ -37,10 +37,7 @@ async fn above_the_connection_limit_clients_get_503() -> anyhow::Result<()> {
     for client in &mut clients {
         assert_eq!(client.ask(&Request::get("/a")).await?.status, 200);
     }
-    assert_eq!(
-        metric(&cache, "forebay_requests_total", "site=\"default\"").await?,
-        2 * CLIENTS as u64
-    );
+    wait_requests(&cache, "site=\"default\"", 2 * CLIENTS as u64).await?;
     clients.pop();
     loop {
         let mut next = Client::connect(cache.address()).await?;

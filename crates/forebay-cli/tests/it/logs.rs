@@ -1,8 +1,11 @@
 //! Access log and messages: contents, formats, secrets.
 
+use std::time::Duration;
+
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
+use serde_json::json;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -57,12 +60,68 @@ async fn the_json_log_is_one_object_per_response() -> anyhow::Result<()> {
     let cache = file.serve().await?;
     ask(cache.address(), &Request::get("/a")).await?;
     ask(cache.address(), &Request::get("/a")).await?;
-    let line = cache.wait_stdout("forebay; hit").await?;
-    let line: serde_json::Value = serde_json::from_str(&line)?;
-    let told = ["peer", "method", "target", "status", "bytes"].map(|name| line[name].clone());
-    let expected = serde_json::json!(["127.0.0.1", "GET", "/a", 200, 5]);
-    assert_eq!(serde_json::Value::from(told.to_vec()), expected);
-    assert!(!line["micros"].is_null() && line["timestamp"].is_string(), "{line}");
+    let told = |line: &str, names: &[&str]| {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        let told: Vec<_> = names.iter().map(|name| line[name].clone()).collect();
+        anyhow::Ok((serde_json::Value::from(told), line))
+    };
+    let names = ["peer", "method", "target", "status", "bytes", "site", "host", "proto", "why"];
+    let (miss, line) = told(&cache.wait_stdout("\"cache\":\"miss\"").await?, &names)?;
+    let expected =
+        json!(["127.0.0.1", "GET", "/a", 200, 5, "shop", "test.example", "HTTP/1.1", "uri-miss"]);
+    assert_eq!(miss, expected, "{line}");
+    assert_eq!((&line["origin_status"], &line["end"]), (&json!(200), &json!(null)));
+    let (hit, line) = told(&cache.wait_stdout("\"cache\":\"hit\"").await?, &names)?;
+    assert_eq!((&hit[0], &hit[4], &hit[8]), (&json!("127.0.0.1"), &json!(5), &json!(null)));
+    for name in ["head_ms", "total_ms", "age", "ttl"] {
+        assert!(line[name].is_number(), "{name}: {line}");
+    }
+    for name in ["ts", "id", "client"] {
+        assert!(line[name].is_string(), "{name}: {line}");
+    }
+    Ok(())
+}
+
+/// The line is written when the response ends, with its true duration, bytes and end.
+#[tokio::test]
+async fn a_response_is_logged_when_it_ends() -> anyhow::Result<()> {
+    let pause = Duration::from_millis(100);
+    let slow = Answer::ok(vec![7; 5_000]).field("Cache-Control", "no-store").drip(5, pause);
+    let origin = Origin::always(slow).await?;
+    let file = ConfigFile::serving(&origin.url(), "access_log = \"logfmt\"", "")?;
+    let cache = file.serve().await?;
+    ask(cache.address(), &Request::get("/whole").field("User-Agent", "a b")).await?;
+    let line = cache.wait_stdout("target=/whole").await?;
+    assert!(line.contains(" bytes=5000 ") && line.contains(" ua=\"a b\" "), "{line}");
+    let total = line.split(' ').find_map(|field| field.strip_prefix("total_ms="));
+    assert!(total.unwrap_or_default().parse::<f64>()? >= 400.0, "{line}");
+    assert!(!line.contains(" end="), "{line}");
+
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/cut").field("Host", "test.example")).await?;
+    client.head().await?;
+    client.reset()?;
+    let line = cache.wait_stdout("target=/cut").await?;
+    assert!(line.contains(" end=client-gone ") && !line.contains(" bytes=5000 "), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn secret_parameters_are_in_no_format_of_the_access_log() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    for format in ["common", "combined", "logfmt", "json"] {
+        let top = format!("access_log = \"{format}\"");
+        let cache = ConfigFile::serving(&origin.url(), &top, "")?.serve().await?;
+        let request = with_secrets(&format!("/a?token={SECRET}&b=1"))
+            .field("Referer", format!("http://me:{SECRET}@other.example/c?{SECRET}"))
+            .field("User-Agent", "agent");
+        ask(cache.address(), &request).await?;
+        let line = cache.wait_stdout("token=REDACTED&b=1").await?;
+        assert_eq!(line.contains("http://other.example/c"), format != "common", "{line}");
+        assert_eq!(line.contains("agent"), format != "common", "{line}");
+        let (stdout, _) = all_it_wrote(cache).await?;
+        assert!(!stdout.iter().any(|line| line.contains(SECRET)), "{stdout:#?}");
+    }
     Ok(())
 }
 
@@ -101,6 +160,7 @@ async fn refused_messages_are_in_the_access_log() -> anyhow::Result<()> {
     let json = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?.serve().await?;
     refuse_bytes(&json).await?;
     let line = json.wait_stdout("request-line").await?;
+    assert!(line.contains("\"code\":\"request-line\""), "{line}");
     let line: serde_json::Value = serde_json::from_str(&line)?;
     let told = ["peer", "method", "target", "status"].map(|name| line[name].clone());
     let expected = serde_json::json!(["127.0.0.1", "-", "-", 400]);
@@ -133,14 +193,14 @@ async fn requests_without_a_response_are_in_the_access_log() -> anyhow::Result<(
     origin.wait_requests(3).await?;
     let reset = http2::frame(http2::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
     stream.write_all(&reset).await?;
-    wait_aborted(&cache, "GET", "http://a.example/stream").await
+    wait_aborted(&cache, "GET", "/stream").await
 }
 
 async fn wait_aborted(cache: &Launched, method: &str, target: &str) -> anyhow::Result<()> {
     let line = cache.wait_stdout(&format!("\"target\":\"{target}\"")).await?;
     let line: serde_json::Value = serde_json::from_str(&line)?;
-    let told = ["method", "status", "bytes", "cache"].map(|name| line[name].clone());
-    let expected = serde_json::json!([method, 499, 0, "forebay; detail=aborted"]);
+    let told = ["method", "status", "bytes", "site", "code", "end"].map(|name| line[name].clone());
+    let expected = serde_json::json!([method, 499, 0, "shop", "aborted", "client-gone"]);
     assert_eq!(serde_json::Value::from(told.to_vec()), expected, "{line}");
     Ok(())
 }

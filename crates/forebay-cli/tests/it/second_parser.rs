@@ -208,7 +208,7 @@ impl Logged {
             let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
             let target = line["target"].as_str().unwrap_or_default();
             *logged.all.entry(target.to_owned()).or_default() += 1;
-            if line["cache"].as_str().is_some_and(|cache| cache.contains("fwd-status")) {
+            if line["origin_status"].is_number() {
                 *logged.forwarded.entry(target.to_owned()).or_default() += 1;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::world::{ConfigFile, fresh_origin, get, is_hit, metric, serve};
+use crate::world::{ConfigFile, fresh_origin, get, is_hit, serve, wait_requests};
 
 #[tokio::test]
 async fn the_second_request_is_a_hit() -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ async fn all_threads_share_one_cache() -> anyhow::Result<()> {
         assert_eq!((reply.status, is_hit(&reply)), (200, number > 0), "connection {number}");
     }
     assert_eq!(origin.requests(), 1);
-    assert_eq!(metric(&cache, "forebay_requests_total", "cache=\"hit\"").await?, 7);
+    wait_requests(&cache, "cache=\"hit\"", 7).await?;
     if cfg!(target_os = "linux") {
         assert_eq!(workers_of(cache.pid())?, ["forebay-0", "forebay-1"]);
     }

@@ -16,7 +16,7 @@ pub(crate) const ANYWHERE: [&str; 4] = ["--listen", "127.0.0.1:0", "--admin", "1
 /// Maximum time for a process without open requests to exit.
 pub(crate) const END_MAX: Duration = Duration::from_secs(8);
 
-/// Maximum number of polls until all writes have ended.
+/// Maximum number of polls of a metric.
 const ASKED_MAX: usize = 10_000;
 
 /// Path of the binary under test.
@@ -113,6 +113,24 @@ pub(crate) async fn metric(cache: &Launched, name: &str, label: &str) -> anyhow:
     });
     let values = samples.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<u64>());
     Ok(values.collect::<Result<Vec<_>, _>>()?.into_iter().sum())
+}
+
+/// Waits until the number of recorded responses whose labels contain `label` is `expected`. A client
+/// may have its response a moment before it is recorded.
+pub(crate) async fn wait_requests(
+    cache: &Launched,
+    label: &str,
+    expected: u64,
+) -> anyhow::Result<()> {
+    let mut came = 0;
+    for _ in 0..ASKED_MAX {
+        came = metric(cache, "forebay_requests_total", label).await?;
+        if came >= expected {
+            break;
+        }
+    }
+    anyhow::ensure!(came == expected, "{label}: expected {expected} responses, came {came}");
+    Ok(())
 }
 
 /// Address without a listener.

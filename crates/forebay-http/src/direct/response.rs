@@ -19,6 +19,8 @@ pub(super) struct Written {
     /// Length of the body in bytes.
     pub(super) body: u64,
     pub(super) cache_status: CacheStatus,
+    /// Age in seconds.
+    pub(super) age: u64,
 }
 
 /// Writes the response to a request from a fresh entry. Returns `None`, and writes nothing, if
@@ -38,8 +40,8 @@ pub(super) fn write(
         write_not_modified(stored, output);
         // A 304 does not repeat the stored field.
         write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
-        write_own_fields(entry, cache_status, now, output);
-        return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status });
+        let age = write_own_fields(entry, cache_status, now, output);
+        return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status, age });
     }
     if !is_plain(stored.status) {
         return None;
@@ -62,12 +64,12 @@ pub(super) fn write(
     if hsts.is_some() && !stored.has(&STRICT_TRANSPORT_SECURITY) {
         write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
     }
-    write_own_fields(entry, cache_status, now, output);
+    let age = write_own_fields(entry, cache_status, now, output);
     if request.is_head() {
-        return Some(Written { status: stored.status, body: 0, cache_status });
+        return Some(Written { status: stored.status, body: 0, cache_status, age });
     }
     output.write_body(body, || entry.body.bytes());
-    Some(Written { status: stored.status, body: body.len() as u64, cache_status })
+    Some(Written { status: stored.status, body: body.len() as u64, cache_status, age })
 }
 
 /// Returns `true` if a response with this status has a body, framed by its length (RFC 9112 section
@@ -102,17 +104,18 @@ fn write_field(name: HeaderName, value: Option<&HeaderValue>, output: &mut Direc
     output.write(b"\r\n");
 }
 
-/// Writes `Age`, `Cache-Status` and the end of the head.
+/// Writes `Age`, `Cache-Status` and the end of the head. Returns the age in seconds.
 fn write_own_fields(
     entry: &Entry,
     cache_status: CacheStatus,
     now: Timestamp,
     output: &mut DirectOutput,
-) {
-    let mut age = itoa::Buffer::new();
+) -> u64 {
+    let (age, mut digits) = (age_seconds(entry.meta.age(now)), itoa::Buffer::new());
     output.write(b"age: ");
-    output.write(age.format(age_seconds(entry.meta.age(now))).as_bytes());
+    output.write(digits.format(age).as_bytes());
     output.write(b"\r\ncache-status: ");
     output.write(&cache_status.to_bytes());
     output.write(b"\r\n\r\n");
+    age
 }

@@ -20,11 +20,12 @@ use crate::client::peer::{ConnectionInfo, Peer};
 use crate::direct::DirectHits;
 use crate::failure::Failure;
 use crate::phase::Phase;
+use crate::record::RequestId;
 use crate::request_guard::{
     ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
 };
 use crate::response::body::ResponseBody;
-use crate::response::error_page::{Page, RequestId, respond};
+use crate::response::error_page::{Page, respond};
 use crate::service::Service;
 use crate::tunnel::{Tunnel, TunnelEnd};
 
@@ -279,8 +280,7 @@ pub(crate) fn respond_to_rejected(
     tracing::debug!(%client, %request, code = failure.code(), "client request rejected: {failure}");
     let request_headers = &no_headers;
     let page = Page { request_headers, request, why: None, expose: false, fallback: None };
-    let response = respond(&failure, page);
-    service.metrics().count_rejected(response.status());
-    service.log_refusal(&response, &peer);
+    let mut response = respond(&failure, page);
+    service.record_rejected(&mut response, request, &peer);
     response
 }

@@ -290,6 +290,14 @@ impl SlicedBody {
     }
 }
 
+impl Drop for SlicedBody {
+    fn drop(&mut self) {
+        if !self.piece.is_empty() {
+            self.body.cut(self.piece.len());
+        }
+    }
+}
+
 impl Body for SlicedBody {
     type Data = Bytes;
     type Error = <ResponseBody as Body>::Error;

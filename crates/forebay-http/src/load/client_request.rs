@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_core::{WallTime, may_fall_back};
 use forebay_engine::{Audience, Clock, Entry, LoadError, Loaded, Select};
 use forebay_semantics::{cdn_loop, forwarding, hop, validate};
-use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, IF_RANGE, RANGE};
+use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 
@@ -16,10 +16,14 @@ use super::selecting::selecting;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::origin::{Again, FetchRequest, is_idle_close, no_body};
+use crate::record::RequestId;
 use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
 use crate::site::Site;
 use crate::site::tags::HostOrigin;
+
+/// Field with the id of a request, as in the logs.
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
 /// precise error message and gets the time to report it.
@@ -42,6 +46,8 @@ pub(crate) struct ClientRequest {
     pub(crate) rules: RequestRules,
     /// Changes by rules that affect whether the response is stored.
     pub(crate) changes: RuleChanges,
+    /// Id of the request, which the origin gets too.
+    pub(crate) id: RequestId,
 }
 
 impl Select for ClientRequest {
@@ -86,6 +92,7 @@ impl ClientRequest {
             %method,
             host = &*self.authority,
             path = logged_path(self.target.as_str()),
+            request = %self.id,
             code,
             cause = %error,
             served = "stored",
@@ -107,6 +114,9 @@ impl ClientRequest {
         hop::strip_hop_by_hop(&mut headers);
         let sender = self.peer.sender(self.site.settings.is_forwarded_added);
         forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
+        if let Ok(id) = HeaderValue::try_from(self.id.to_string()) {
+            headers.insert(X_REQUEST_ID, id);
+        }
         let host = self.site.settings.origin.host.clone().or(authority);
         if let Some(host) = host {
             headers.insert(HOST, host);

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{KindLabel, ResultLabel};
+use super::{KindLabel, PURGES, ResultLabel};
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterMetrics {
@@ -66,6 +66,10 @@ impl ClusterMetrics {
         }
         for result in ["confirmed", "gone"] {
             drop(self.revalidations.get_or_create(&ResultLabel { result }));
+        }
+        for kind in PURGES {
+            drop(self.received.get_or_create(&KindLabel { kind }));
+            drop(self.unpublished.get_or_create(&KindLabel { kind }));
         }
         self.instances.set(1);
     }

@@ -1,5 +1,8 @@
 //! Metrics of the process: its phase, and what it gave up.
 
+use std::sync::atomic::AtomicU64;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -45,6 +48,8 @@ struct LogLabel {
 #[derive(Debug, Default)]
 pub(super) struct ProcessMetrics {
     state: Gauge,
+    reload_successful: Gauge,
+    reload_success: Gauge<f64, AtomicU64>,
     drain_cut: Family<WhatLabel, Counter>,
     log_dropped: Family<LogLabel, Counter<u64>>,
 }
@@ -66,8 +71,28 @@ impl ProcessMetrics {
             "Log lines dropped because the queue of the log was full or writing failed",
             self.log_dropped.clone(),
         );
+        registry.register(
+            "config_last_reload_successful",
+            "1 if the last reload of the configuration was applied, 0 if it was rejected",
+            self.reload_successful.clone(),
+        );
+        registry.register(
+            "config_last_reload_success_timestamp_seconds",
+            "Time at which the configuration was last applied, in seconds since 1970",
+            self.reload_success.clone(),
+        );
+        // The configuration of the start is applied.
+        self.set_reload(true, SystemTime::now());
         for cut in DrainCut::ALL {
             let _ = self.drain_cut_of(cut);
+        }
+    }
+
+    pub(super) fn set_reload(&self, is_applied: bool, now: SystemTime) {
+        self.reload_successful.set(i64::from(is_applied));
+        if is_applied {
+            let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.reload_success.set(now.as_secs_f64());
         }
     }
 

@@ -3,10 +3,14 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
+
+use super::exchanges::Exchanges;
+use crate::record::{ConnectionEnd, Record};
 
 /// Maximum number of bytes of responses that one read of the connection may cause, beside one
 /// larger body. They stay in memory while the client does not read.
@@ -23,6 +27,9 @@ pub(crate) trait DirectResponder: Send + Sync {
     /// Writes the response to a request, given as the bytes of its whole head. Returns `false`, and
     /// writes nothing, if hyper must handle the request.
     fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool;
+
+    /// Records responses that have ended.
+    fn record(&self, records: &[Record], by: ConnectionEnd);
 }
 
 impl fmt::Debug for dyn DirectResponder {
@@ -36,6 +43,7 @@ impl fmt::Debug for dyn DirectResponder {
 pub(crate) struct DirectOutput {
     bytes: Vec<u8>,
     body: Bytes,
+    records: Vec<Record>,
 }
 
 /// Unwritten rest of responses.
@@ -43,6 +51,17 @@ pub(crate) struct DirectOutput {
 pub(super) struct PendingOutput {
     bytes: Bytes,
     body: Bytes,
+    unrecorded: Option<Box<Unrecorded>>,
+}
+
+/// Responses whose last bytes are not written yet. They are recorded when it is dropped.
+#[derive(Debug)]
+struct Unrecorded {
+    records: Vec<Record>,
+    /// Number of bytes that are not written.
+    left: usize,
+    responder: Arc<dyn DirectResponder>,
+    exchanges: Exchanges,
 }
 
 impl DirectOutput {
@@ -58,6 +77,11 @@ impl DirectOutput {
         } else {
             self.body = bytes().unwrap_or_default();
         }
+    }
+
+    /// Adds the record of the response that was written last.
+    pub(crate) fn add_record(&mut self, record: Record) {
+        self.records.push(record);
     }
 
     /// Returns `true` if one more response may be written.
@@ -79,15 +103,50 @@ impl DirectOutput {
         poll_write_both(stream, cx, &self.bytes, &self.body)
     }
 
-    /// Takes what is left after `written` bytes, and prepares the buffer for further use.
-    pub(super) fn take_rest(&mut self, written: usize) -> PendingOutput {
+    /// Takes what is left after `written` bytes, and prepares the buffer for further use. Records
+    /// the responses if nothing is left.
+    pub(super) fn take_rest(
+        &mut self,
+        written: usize,
+        responder: &Arc<dyn DirectResponder>,
+        exchanges: &Exchanges,
+    ) -> PendingOutput {
         let of_bytes = written.min(self.bytes.len());
         let mut body = std::mem::take(&mut self.body);
         body.advance(written - of_bytes);
+        let left = self.bytes.len() - of_bytes + body.len();
+        let unrecorded = if left == 0 {
+            responder.record(&self.records, ConnectionEnd::Flushed);
+            self.records.clear();
+            None
+        } else {
+            let records = std::mem::take(&mut self.records);
+            let (responder, exchanges) = (responder.clone(), exchanges.clone());
+            Some(Box::new(Unrecorded { records, left, responder, exchanges }))
+        };
         let bytes = Bytes::copy_from_slice(&self.bytes[of_bytes..]);
         self.bytes.clear();
         self.bytes.shrink_to(RETAINED_MAX);
-        PendingOutput { bytes, body }
+        PendingOutput { bytes, body, unrecorded }
+    }
+}
+
+impl Drop for Unrecorded {
+    fn drop(&mut self) {
+        if self.left == 0 {
+            self.responder.record(&self.records, ConnectionEnd::Flushed);
+            return;
+        }
+        let cause = self.exchanges.endings().cause();
+        let mut left = self.left as u64;
+        // The last responses are those whose bytes are left.
+        for record in self.records.iter_mut().rev() {
+            let by = if left == 0 { ConnectionEnd::Flushed } else { cause };
+            let lost = left.min(record.bytes);
+            record.bytes -= lost;
+            left -= lost;
+            self.responder.record(std::slice::from_ref(record), by);
+        }
     }
 }
 
@@ -100,6 +159,12 @@ impl PendingOutput {
         let of_bytes = written.min(self.bytes.len());
         self.bytes.advance(of_bytes);
         self.body.advance(written - of_bytes);
+        if let Some(unrecorded) = &mut self.unrecorded {
+            unrecorded.left -= written;
+            if unrecorded.left == 0 {
+                self.unrecorded = None;
+            }
+        }
     }
 
     pub(super) fn poll_write<S: AsyncWrite + Unpin>(

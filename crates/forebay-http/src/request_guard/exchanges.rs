@@ -6,7 +6,10 @@ use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 
+use crate::record::{ConnectionEnd, OpenRecord};
+
 use super::counters::GuardCounters;
+use super::endings::Endings;
 use super::framing::FramingError;
 use super::interims::{Interims, Pending};
 
@@ -31,6 +34,7 @@ pub(super) struct ExchangeState {
     /// Number of the rejected request on this connection, and the reason.
     rejection: OnceLock<(u64, Rejection)>,
     pub(super) interims: Pending,
+    pub(super) endings: Endings,
     pub(super) counters: Arc<GuardCounters>,
 }
 
@@ -54,6 +58,7 @@ impl Exchanges {
             reader: AtomicWaker::new(),
             rejection: OnceLock::new(),
             interims: Pending::default(),
+            endings: Endings::default(),
             counters,
         };
         Self { state: Arc::new(state) }
@@ -81,6 +86,11 @@ impl Exchanges {
     /// Returns the interim responses that must be written before the current response.
     pub(super) fn interims(&self) -> &Pending {
         &self.state.interims
+    }
+
+    /// Returns the responses of the connection that have not ended.
+    pub(super) fn endings(&self) -> &Endings {
+        &self.state.endings
     }
 
     pub(super) fn any(&self) -> bool {
@@ -118,6 +128,17 @@ impl Exchange {
     pub(crate) fn interims(&self) -> Interims {
         Interims::open(Arc::clone(&self.state))
     }
+
+    /// Records the response of this exchange, whose last byte hyper has taken, once the connection
+    /// has taken it too.
+    pub(crate) fn end_when_flushed(&self, record: OpenRecord) {
+        self.state.endings.add(record);
+    }
+
+    /// Returns the reason why the connection has ended before the last byte of the response.
+    pub(crate) fn connection_end(&self) -> ConnectionEnd {
+        self.state.endings.cause()
+    }
 }
 
 impl Drop for Exchange {
@@ -126,5 +147,15 @@ impl Drop for Exchange {
         if self.state.waits.load(Ordering::SeqCst) {
             self.state.reader.wake();
         }
+    }
+}
+
+/// Ends the responses of a connection when it is dropped.
+#[derive(Debug)]
+pub(super) struct EndOnDrop(pub(super) Exchanges);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.endings().end();
     }
 }

@@ -33,8 +33,9 @@ use tokio::time::Instant;
 use super::client_timeouts::{ClientTimeouts, ConnectionTimer, ExpiredTimeout};
 use super::counters::GuardCounters;
 use super::direct::{DirectResponder, PendingOutput};
-use super::exchanges::{Exchanges, Rejection};
+use super::exchanges::{EndOnDrop, Exchanges, Rejection};
 use super::framing::{FramingError, Phase, ScanError, Scanner};
+use crate::record::ConnectionEnd;
 
 mod direct_hits;
 #[cfg(test)]
@@ -88,6 +89,7 @@ pub struct Guarded<S> {
     /// Number of written bytes of a status line whose version is being corrected; `None` if no
     /// correction is pending.
     version: Option<usize>,
+    _ending: EndOnDrop,
 }
 
 /// Result of further reads from the connection.
@@ -120,11 +122,12 @@ enum Closing {
 impl<S> Guarded<S> {
     /// Wraps a connection that has just been accepted.
     pub fn new(inner: S, timeouts: ClientTimeouts, counters: Arc<GuardCounters>) -> Self {
+        let exchanges = Exchanges::new(counters.clone());
         Self {
             inner,
             scanner: Scanner::default(),
             read_state: ReadState::Open,
-            timer: ConnectionTimer::new(timeouts, Exchanges::new(counters.clone())),
+            timer: ConnectionTimer::new(timeouts, exchanges.clone()),
             counters,
             closing: Closing::Open,
             head: Vec::new(),
@@ -136,6 +139,7 @@ impl<S> Guarded<S> {
             hyper_is_busy: false,
             is_writing: false,
             version: None,
+            _ending: EndOnDrop(exchanges),
         }
     }
 
@@ -313,7 +317,11 @@ impl<S> Guarded<S> {
             }
             let timeout = ready!(self.timer.write_waits(cx));
             self.counters.count_timeout(timeout);
+            self.timer.exchanges.endings().will_end(ConnectionEnd::TooSlow);
             return Poll::Ready(Err(timed_out(timeout)));
+        }
+        if let Poll::Ready(Err(_)) = written {
+            self.timer.exchanges.endings().will_end(ConnectionEnd::ClientGone);
         }
         self.timer.has_written(taken(&written));
         written
@@ -389,11 +397,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         let start = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) if buf.filled().len() == start => {
+                self.timer.exchanges.endings().will_end(ConnectionEnd::ClientGone);
                 self.read_state = ReadState::Over;
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) => Poll::Ready(self.take_in(cx, buf, start)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Err(error)) => {
+                self.timer.exchanges.endings().will_end(ConnectionEnd::ClientGone);
+                Poll::Ready(Err(error))
+            }
             Poll::Pending => {
                 let timeout = ready!(self.timer.read_waits(&self.scanner, cx));
                 Poll::Ready(self.read_timed_out(timeout))
@@ -504,8 +516,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         }
         match Pin::new(&mut this.inner).poll_flush(cx) {
             Poll::Pending => this.bound_write(Poll::Pending, cx).map_ok(|_| ()),
-            done => {
+            Poll::Ready(done) => {
                 this.timer.has_flushed();
+                if done.is_ok() {
+                    this.timer.exchanges.endings().has_flushed();
+                }
                 if this.hyper_is_busy {
                     this.hyper_is_busy = !this.has_answered_all();
                 }
@@ -513,7 +528,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
                     // Wakes the reader, which waits for the flush.
                     cx.waker().wake_by_ref();
                 }
-                done
+                Poll::Ready(done)
             }
         }
     }

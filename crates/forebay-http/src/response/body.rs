@@ -10,12 +10,20 @@ use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::origin::OriginBody;
+use crate::record::{ConnectionEnd, End, Labels, OpenRecord};
 use crate::request_guard::Exchange;
 use crate::tunnel::Tunnel;
 
-/// Response body. An error aborts the connection, so that the client notices the truncation.
+/// Maximum length of a piece of a body. The server drops a body that it has in one piece at once, and
+/// then nothing tells how much of it the client has.
+const PIECE_MAX: usize = 64 << 10;
+
+/// Response body. An error aborts the connection, so that the client notices the truncation. The
+/// response ends when its body is dropped, or with the next flush of its connection.
 pub struct ResponseBody {
     source: Source,
+    labels: Option<Labels>,
+    record: Option<Box<OpenRecord>>,
     /// Marks the request as in progress while the body exists.
     exchange: Option<Exchange>,
 }
@@ -56,16 +64,20 @@ struct PartSequence {
 }
 
 impl ResponseBody {
+    const fn of(source: Source) -> Self {
+        Self { source, labels: None, record: None, exchange: None }
+    }
+
     /// Returns a body of complete bytes.
     #[must_use]
     pub(crate) const fn whole(bytes: Bytes) -> Self {
-        Self { source: Source::Whole(bytes), exchange: None }
+        Self::of(Source::Whole(bytes))
     }
 
     /// Returns a body that may still be arriving.
     #[must_use]
     pub(crate) const fn reader(reader: BodyReader) -> Self {
-        Self { source: Source::Reader(reader), exchange: None }
+        Self::of(Source::Reader(reader))
     }
 
     /// Returns a body of `length` bytes of the reader, after `skip` bytes that are not sent.
@@ -73,25 +85,25 @@ impl ResponseBody {
     pub(crate) fn slice(mut reader: BodyReader, skip: u64, length: u64) -> Self {
         let skip = skip - reader.skip(skip);
         let window = BodySlice { reader: Some(reader), skip, left: length };
-        Self { source: Source::Cut(Box::new(window)), exchange: None }
+        Self::of(Source::Cut(Box::new(window)))
     }
 
     /// Returns a body of several parts with `left` bytes in total.
     #[must_use]
     pub(crate) fn parts(parts: VecDeque<Part>, left: u64) -> Self {
-        Self { source: Source::Parts(Box::new(PartSequence { parts, left })), exchange: None }
+        Self::of(Source::Parts(Box::new(PartSequence { parts, left })))
     }
 
     /// Returns a body that is forwarded from the origin without caching.
     #[must_use]
     pub(crate) fn origin(body: OriginBody) -> Self {
-        Self { source: Source::Origin(Box::new(body)), exchange: None }
+        Self::of(Source::Origin(Box::new(body)))
     }
 
     /// Returns an empty body after which `tunnel` starts.
     #[must_use]
     pub(crate) fn tunnel(tunnel: Tunnel) -> Self {
-        Self { source: Source::Tunnel(Some(Box::new(tunnel))), exchange: None }
+        Self::of(Source::Tunnel(Some(Box::new(tunnel))))
     }
 
     /// Takes the tunnel of the response, if there is one. Otherwise the tunnel is dropped with the
@@ -100,6 +112,29 @@ impl ResponseBody {
         match &mut self.source {
             Source::Tunnel(tunnel) => tunnel.take(),
             _ => None,
+        }
+    }
+
+    /// Sets the labels of the response.
+    pub(crate) const fn set_labels(&mut self, labels: Labels) {
+        self.labels = Some(labels);
+    }
+
+    /// Returns the labels of the response, if they are set.
+    pub(crate) const fn labels(&self) -> Option<Labels> {
+        self.labels
+    }
+
+    /// Records the response when it ends.
+    pub(crate) fn set_record(&mut self, record: OpenRecord) {
+        self.record = Some(Box::new(record));
+    }
+
+    /// Ends the response before its last `left` bytes, which the body has given.
+    pub(crate) fn cut(&mut self, left: usize) {
+        if let Some(mut record) = self.record.take() {
+            record.take_back(left);
+            record.end_by(ConnectionEnd::Dropped);
         }
     }
 
@@ -118,7 +153,10 @@ impl Source {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
         match self {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Whole(bytes) => {
+                let piece = bytes.split_to(bytes.len().min(PIECE_MAX));
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
             Self::Reader(reader) => {
                 reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
@@ -199,6 +237,22 @@ fn ended_early() -> BrokenBody {
     BrokenBody::Source("the response body ended before its stated length".into())
 }
 
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        let Some(record) = self.record.take() else { return };
+        let record = *record;
+        let has_all = record.is_whole() || self.is_end_stream();
+        match (&self.source, &self.exchange) {
+            (Source::Broken(BrokenBody::FellBehind), _) => record.end(End::TooSlow),
+            (Source::Broken(_), _) => record.end(End::OriginBroke),
+            (_, None) if has_all => record.end_by(ConnectionEnd::Flushed),
+            (_, Some(exchange)) if has_all => exchange.end_when_flushed(record),
+            (_, Some(exchange)) => record.end_by(exchange.connection_end()),
+            (_, None) => record.end_by(ConnectionEnd::Dropped),
+        }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BrokenBody;
@@ -208,7 +262,15 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
         let polled = self.source.poll_frame(cx);
-        let Poll::Ready(Some(Err(broken))) = polled else { return polled };
+        let broken = match polled {
+            Poll::Ready(Some(Err(broken))) => broken,
+            polled => {
+                if let Some(record) = &mut self.record {
+                    record.add_polled(&polled);
+                }
+                return polled;
+            }
+        };
         if matches!(self.source, Source::Broken(_)) {
             return Poll::Ready(Some(Err(broken)));
         }

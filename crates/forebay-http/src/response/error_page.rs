@@ -1,7 +1,5 @@
 //! Error responses: fields and text.
 
-use std::fmt;
-
 use bytes::Bytes;
 use forebay_core::Why;
 use forebay_semantics::status::CacheStatus;
@@ -9,6 +7,7 @@ use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::failure::{Failure, whole_seconds};
+use crate::record::RequestId;
 use crate::response::body::ResponseBody;
 use crate::settings::Fallback;
 
@@ -28,16 +27,6 @@ pub(crate) struct Page<'a> {
     pub(crate) expose: bool,
     /// Response of the site that replaces errors without a response of the origin.
     pub(crate) fallback: Option<&'a Fallback>,
-}
-
-/// Id of a request in the log, shown as 16 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestId(pub u64);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
 }
 
 /// Builds the response to a failed request.

@@ -18,7 +18,7 @@ use super::route::{INVALID_TARGET, Routed, route};
 use super::{Service, by_body, ended, secure};
 use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
 use crate::failure::Failure;
-use crate::metrics::CountedResponse;
+use crate::record::{CacheResult, Labels, RequestId};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, Values, finish};
@@ -56,24 +56,25 @@ impl Service {
         parts: &Parts,
         connection: &ConnectionInfo,
         body: &B,
+        id: RequestId,
     ) -> Begun<'_> {
         let site_table = self.site_table.load();
         let peer = Peer::of(connection, site_table.trust(), &parts.headers);
         if peer.origin() != AddressOrigin::Connection {
             self.metrics.count_forwarded(peer.origin());
         }
-        let routed = match route(&site_table, parts, peer) {
+        let routed = match route(&site_table, parts, peer, id) {
             Ok(routed) => routed,
-            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts)).into(),
+            Err(failure) => return Dispatch::Response(self.refuse(&failure, parts, id)).into(),
         };
         if let Some(sites) = &connection.sites
             && !sites.contains(&routed.site.settings.id)
         {
-            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts)).into();
+            return Dispatch::Response(self.refuse(&Failure::Misdirected, parts, id)).into();
         }
         if !routed.site.settings.access.admits(routed.peer.client) {
             self.metrics.count_denied(&routed.site.settings.id);
-            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts)).into();
+            return Dispatch::Response(self.refuse(&Failure::AccessDenied, parts, id)).into();
         }
         if let Role::Redirect(port) = connection.role {
             return Dispatch::Response(self.redirect(&routed, parts, port)).into();
@@ -143,7 +144,7 @@ impl Service {
         let site = routed.site;
         let mut response = match response {
             Ok(response) => response,
-            Err(InvalidTarget) => return self.refuse(&INVALID_TARGET, parts),
+            Err(InvalidTarget) => return self.refuse(&INVALID_TARGET, parts, routed.id),
         };
         if parts.method == Method::HEAD {
             *response.body_mut() = ResponseBody::whole(Bytes::new());
@@ -151,9 +152,7 @@ impl Service {
         CacheStatus::forward(Why::Rule).append_to(response.headers_mut());
         finish(&routed.rules, site, &mut response, values, Served::Other);
         secure::add_hsts(&mut response, site, routed.peer.scheme);
-        let (method, status) = (&parts.method, response.status());
-        let site = &*site.settings.id;
-        self.metrics.count(CountedResponse { site, method, status, cache: "rule" }, None);
+        response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Rule));
         response
     }
 
@@ -217,7 +216,7 @@ impl Service {
         }
         let wait = limiter.admit(routed.peer.client, self.engine.clock().now()).err()?;
         self.metrics.count_rate_limited(&routed.site.settings.id);
-        Some(Dispatch::Response(self.refuse(&Failure::RateLimited(wait), parts)))
+        Some(Dispatch::Response(self.refuse(&Failure::RateLimited(wait), parts, routed.id)))
     }
 }
 

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 
 use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Lookup, LookupResult, Miss, Select};
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Response};
 
 use super::route::Routed;
 use super::{Service, reloads, secure};
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::load::selecting;
-use crate::metrics::{CountedResponse, HitCounters};
+use crate::record::{CacheResult, Labels};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, finish};
-use crate::site::{Site, key};
+use crate::site::key;
 
 /// Lookup that needs a load, with the reason.
 pub(crate) struct PendingFetch {
@@ -34,8 +34,6 @@ impl Service {
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
     /// of the request.
     pub(super) fn look(&self, head: RequestHead<'_>, routed: &Routed<'_>) -> CacheLookup {
-        let counters = routed.hits;
-        let begun = counters.filter(|c| c.sample()).map(|c| (c, self.engine.clock().exact()));
         let demand = routed.rules.demand(routed.site, head.headers);
         let mut key =
             key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
@@ -66,29 +64,9 @@ impl Service {
             finish(&routed.rules, routed.site, &mut response, &values, Served::Stored);
         }
         secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
-        self.count_hit(routed.site, counters, head.method, response.status());
-        if let Some((counters, begun)) = begun {
-            counters.took(self.engine.clock().exact().saturating_sub(begun));
-        }
+        self.metrics.count_found();
+        response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Hit));
         CacheLookup::Hit(response)
-    }
-
-    pub(super) fn count_hit(
-        &self,
-        site: &Site,
-        counters: Option<&HitCounters>,
-        method: &Method,
-        status: StatusCode,
-    ) {
-        counters.into_iter().for_each(HitCounters::count_lookup);
-        match counters {
-            Some(counters) if *method == Method::GET && status == 200 => counters.count(),
-            _ => {
-                let site = &*site.settings.id;
-                let answered = CountedResponse { site, method, status, cache: "hit" };
-                self.metrics.count(answered, None);
-            }
-        }
     }
 }
 

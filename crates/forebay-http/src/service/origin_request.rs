@@ -5,7 +5,6 @@ mod parts;
 mod switch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
 use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
@@ -19,8 +18,8 @@ use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
 use crate::load::{ClientRequest, FetchMode, HttpLoad};
-use crate::metrics::CountedResponse;
 use crate::origin::{ClientFault, RequestBody, no_body};
+use crate::record::{CacheResult, Labels, RequestId, SiteSlot};
 use crate::request_guard::{Exchange, Interims};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
@@ -34,12 +33,13 @@ use parts::PartialOutcome;
 pub(crate) struct OriginRequest<'s> {
     service: &'s Service,
     site: Arc<Site>,
+    slot: SiteSlot,
+    id: RequestId,
     method: Method,
     authority: Box<str>,
     target: String,
     peer: Peer,
     why: Why,
-    begun: Duration,
     interims: Interims,
     rules: RequestRules,
 }
@@ -55,7 +55,7 @@ struct LoadRequest<'a> {
 /// Response with its labels for the metrics.
 struct LabelledResponse {
     response: Response<ResponseBody>,
-    cache: &'static str,
+    cache: CacheResult,
     /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
     /// finish.
     why: Option<Why>,
@@ -66,15 +66,21 @@ impl<'s> OriginRequest<'s> {
         Self {
             service,
             site: routed.site.clone(),
+            slot: routed.slot,
+            id: routed.id,
             method: routed.method.clone(),
             authority: (&*routed.authority).into(),
             target: (&*routed.target).into(),
             peer: routed.peer.clone(),
             why,
-            begun: service.engine().clock().exact(),
             interims: Interims::default(),
             rules: routed.rules,
         }
+    }
+
+    /// Returns the site of the request in the metrics.
+    pub(crate) const fn slot(&self) -> SiteSlot {
+        self.slot
     }
 
     /// Connects interim responses with the client. RFC 9110 section 15.2: they are not sent to an
@@ -106,7 +112,7 @@ impl<'s> OriginRequest<'s> {
             Ok(request) => self.fetch(request, pending, &method).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
-        self.finish(&method, done)
+        self.finish(done)
     }
 
     /// Forwards a request past the cache.
@@ -115,13 +121,13 @@ impl<'s> OriginRequest<'s> {
         let (method, mut headers) = (parts.method, parts.headers);
         if is_last_hop(&method, &mut headers) {
             let done = self.failed(&Failure::MethodNotAllowed, &headers);
-            return self.finish(&method, done);
+            return self.finish(done);
         }
         let done = match self.client_request(headers) {
-            Ok(request) => self.pass_on(request, method.clone(), body, "bypass").await,
+            Ok(request) => self.pass_on(request, method.clone(), body, CacheResult::Bypass).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
-        self.finish(&method, done)
+        self.finish(done)
     }
 
     async fn fetch(
@@ -241,7 +247,7 @@ impl<'s> OriginRequest<'s> {
         if pending.demand.only_if_cached {
             return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
         }
-        self.pass_on(request, Method::HEAD, no_body(), "pass").await
+        self.pass_on(request, Method::HEAD, no_body(), CacheResult::Pass).await
     }
 
     async fn pass_on(
@@ -249,7 +255,7 @@ impl<'s> OriginRequest<'s> {
         request: ClientRequest,
         method: Method,
         body: RequestBody,
-        cache: &'static str,
+        cache: CacheResult,
     ) -> LabelledResponse {
         let headers = request.headers.clone();
         let forward = Forward { request, method, body, why: self.why };
@@ -282,6 +288,7 @@ impl<'s> OriginRequest<'s> {
             interims,
             rules,
             changes,
+            id: self.id,
         })
     }
 
@@ -290,8 +297,10 @@ impl<'s> OriginRequest<'s> {
         let mut response = self.service.fail(failure, self.logged(head), Some(self.why));
         self.edit_response(&mut response, headers, Served::Other);
         // A request that its client did not finish is not counted as a miss.
-        let (cache, why) =
-            if failure.is_of_client() { ("refused", None) } else { ("error", Some(self.why)) };
+        let (cache, why) = match failure.is_of_client() {
+            true => (CacheResult::Refused, None),
+            false => (CacheResult::Error, Some(self.why)),
+        };
         LabelledResponse { response, cache, why }
     }
 
@@ -317,18 +326,13 @@ impl<'s> OriginRequest<'s> {
     }
 
     fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
-        LoggedRequest { request, site: &self.site, host: &self.authority, target: &self.target }
+        let (id, site, target) = (self.id, &self.site, &self.target);
+        LoggedRequest { request, site, host: &self.authority, id, target }
     }
 
-    fn finish(&self, method: &Method, mut done: LabelledResponse) -> Response<ResponseBody> {
-        let took = self.service.engine().clock().exact().saturating_sub(self.begun);
-        let site = &*self.site.settings.id;
-        let status = done.response.status();
-        let answered = CountedResponse { site, method, status, cache: done.cache };
-        if let Some(why) = done.why {
-            self.service.metrics().count_miss(site, why);
-        }
-        self.service.metrics().count(answered, Some(took));
+    fn finish(&self, mut done: LabelledResponse) -> Response<ResponseBody> {
+        let labels = Labels { why: done.why, ..Labels::of(self.slot, done.cache) };
+        done.response.body_mut().set_labels(labels);
         secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
         done.response
     }
@@ -346,14 +350,14 @@ const fn served(source: Source) -> Served {
     }
 }
 
-const fn cache_label(obtained: &Outcome) -> &'static str {
+const fn cache_label(obtained: &Outcome) -> CacheResult {
     match obtained.source {
-        Source::Hit | Source::Tier(_) => "hit",
-        Source::Refreshing => "stale",
-        Source::Led { unchanged: true, .. } => "revalidated",
-        Source::Led { .. } => "miss",
-        Source::Followed | Source::Instance => "collapsed",
-        Source::Passed => "pass",
-        Source::Fallback => "fallback",
+        Source::Hit | Source::Tier(_) => CacheResult::Hit,
+        Source::Refreshing => CacheResult::Stale,
+        Source::Led { unchanged: true, .. } => CacheResult::Revalidated,
+        Source::Led { .. } => CacheResult::Miss,
+        Source::Followed | Source::Instance => CacheResult::Collapsed,
+        Source::Passed => CacheResult::Pass,
+        Source::Fallback => CacheResult::Fallback,
     }
 }

@@ -13,10 +13,10 @@ use super::route::{INVALID_HOST, LoggedRequest, Routed};
 use super::{Service, secure};
 use crate::failure::Failure;
 use crate::load::LoadDetails;
-use crate::metrics::CountedResponse;
+use crate::record::{CacheResult, Labels, RequestId};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::{deliver, deliver_loaded};
-use crate::response::error_page::{Page, RequestId, respond};
+use crate::response::error_page::{Page, respond};
 
 impl Service {
     pub(crate) fn deliver(
@@ -46,8 +46,7 @@ impl Service {
         logged: LoggedRequest<'_>,
         why: Option<Why>,
     ) -> Response<ResponseBody> {
-        let id = self.request_id();
-        let (site, code) = (logged.site, failure.code());
+        let (id, site, code) = (logged.id, logged.site, failure.code());
         let (method, host, path) = (logged.request.method, logged.host, logged.path());
         if failure.is_of_client() {
             let site = &*site.settings.id;
@@ -84,17 +83,20 @@ impl Service {
         port: u16,
     ) -> Response<ResponseBody> {
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let response = secure::redirect(&routed.authority, path, port)
-            .unwrap_or_else(|| self.refuse(&INVALID_HOST, parts));
-        let site = &*routed.site.settings.id;
-        let (method, status) = (&parts.method, response.status());
-        self.metrics.count(CountedResponse { site, method, status, cache: "redirect" }, None);
+        let Some(mut response) = secure::redirect(&routed.authority, path, port) else {
+            return self.refuse(&INVALID_HOST, parts, routed.id);
+        };
+        response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Redirect));
         response
     }
 
     /// Creates the response to a request that matches no site.
-    pub(super) fn refuse(&self, failure: &Failure, parts: &Parts) -> Response<ResponseBody> {
-        let id = self.request_id();
+    pub(super) fn refuse(
+        &self,
+        failure: &Failure,
+        parts: &Parts,
+        id: RequestId,
+    ) -> Response<ResponseBody> {
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         tracing::debug!(
             method = %parts.method,
@@ -106,18 +108,13 @@ impl Service {
         );
         let request_headers = &parts.headers;
         let page = Page { request_headers, request: id, why: None, expose: false, fallback: None };
-        let response = respond(failure, page);
-        let answered = CountedResponse {
-            site: "-",
-            method: &parts.method,
-            status: response.status(),
-            cache: "refused",
-        };
-        self.metrics.count(answered, None);
+        let mut response = respond(failure, page);
+        response.body_mut().set_labels(Labels::REFUSED);
         response
     }
 
-    fn request_id(&self) -> RequestId {
+    /// Returns the id of the next request.
+    pub(crate) fn request_id(&self) -> RequestId {
         RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 }

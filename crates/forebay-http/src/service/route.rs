@@ -14,7 +14,7 @@ use crate::authority::normalise_authority;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
-use crate::metrics::HitCounters;
+use crate::record::{RequestId, SiteSlot};
 use crate::request_guard::TARGET_MAX;
 use crate::response::deliver::RequestHead;
 use crate::rules::{RequestRules, RoutedRequest, Values};
@@ -26,7 +26,8 @@ pub(crate) struct Routed<'r> {
     pub(crate) site: &'r Arc<Site>,
     pub(crate) peer: Peer,
     pub(crate) method: &'r Method,
-    pub(super) hits: Option<&'r HitCounters>,
+    pub(crate) slot: SiteSlot,
+    pub(crate) id: RequestId,
     pub(crate) authority: Cow<'r, str>,
     pub(crate) target: Cow<'r, str>,
     pub(crate) rules: RequestRules,
@@ -38,6 +39,7 @@ pub(crate) struct LoggedRequest<'a> {
     pub(crate) request: RequestHead<'a>,
     pub(crate) site: &'a Site,
     pub(crate) host: &'a str,
+    pub(crate) id: RequestId,
     /// Path and query; only the path is logged, because a query may contain secrets.
     pub(crate) target: &'a str,
 }
@@ -50,7 +52,8 @@ impl<'a> LoggedRequest<'a> {
 
 impl Routed<'_> {
     pub(super) fn logged<'a>(&'a self, request: RequestHead<'a>) -> LoggedRequest<'a> {
-        LoggedRequest { request, site: self.site, host: &self.authority, target: &self.target }
+        let (id, site, target) = (self.id, self.site, &self.target);
+        LoggedRequest { request, site, host: &self.authority, id, target }
     }
 
     /// Returns the values of placeholders.
@@ -71,6 +74,7 @@ pub(super) fn route<'r>(
     site_table: &'r SiteTable,
     parts: &'r Parts,
     peer: Peer,
+    id: RequestId,
 ) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
@@ -90,12 +94,12 @@ pub(super) fn route<'r>(
             (site, site.settings.origin.own_authority(peer.scheme).ok_or(INVALID_HOST)?)
         }
     };
-    let hits = site_table.counters(site);
+    let slot = site_table.slot(site);
     let method = &parts.method;
     if site.settings.rule_set.is_empty() {
         let target = key::target(site, path).ok_or(Failure::NoSite)?;
         let rules = RequestRules::default();
-        return Ok(Routed { site, peer, method, hits, authority, target, rules });
+        return Ok(Routed { site, peer, method, slot, id, authority, target, rules });
     }
     let target = key::stripped(site, path).ok_or(Failure::NoSite)?;
     let headers = &parts.headers;
@@ -104,7 +108,7 @@ pub(super) fn route<'r>(
     let mut rules = RequestRules::new(site, &request);
     let target = rules.target(site, target).map_err(|InvalidTarget| INVALID_TARGET)?;
     let authority = rules.host(site).map_or(authority, Cow::Owned);
-    Ok(Routed { site, peer, method, hits, authority, target, rules })
+    Ok(Routed { site, peer, method, slot, id, authority, target, rules })
 }
 
 /// Error for an HTTP/1.1 request without a usable Host field.

@@ -9,19 +9,20 @@ use std::sync::Arc;
 use forebay_core::Purge;
 use forebay_semantics::client_address::ProxyTrust;
 
-use crate::metrics::{HitCounters, Metrics};
+use crate::metrics::Metrics;
+use crate::record::SiteSlot;
 use crate::settings::SiteSettings;
 use crate::site::prefix_purge::{self, PrefixError};
 use crate::site::{Site, Sites};
 
-/// All active sites with their counters.
+/// All active sites with their slots in the metrics.
 pub(crate) struct SiteTable {
     sites: Sites,
-    hits: Vec<Member>,
+    members: Vec<Member>,
     trust: Arc<ProxyTrust>,
 }
 
-type Member = (Arc<Site>, Arc<HitCounters>);
+type Member = (Arc<Site>, SiteSlot);
 
 /// Result of a configuration reload, in numbers of sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl SiteTable {
     pub(crate) fn new(sites: Sites, metrics: &Metrics) -> Self {
         let member = |site: &Arc<Site>| new_member(site.clone(), metrics);
         let trust = Arc::default();
-        Self { hits: sites.all().iter().map(member).collect(), sites, trust }
+        Self { members: sites.all().iter().map(member).collect(), sites, trust }
     }
 
     /// Returns the proxies that may name the client of a request.
@@ -51,29 +52,29 @@ impl SiteTable {
 
     /// Returns this table with other trusted proxies.
     pub(crate) fn with_trust(&self, trust: Arc<ProxyTrust>) -> Self {
-        Self { sites: self.sites.clone(), hits: self.hits.clone(), trust }
+        Self { sites: self.sites.clone(), members: self.members.clone(), trust }
     }
 
     /// Returns the table that replaces this one. A site with unchanged settings is reused. A
     /// changed site keeps its connections if its origin settings are unchanged.
     pub(crate) fn reconfigured(&self, settings: &[SiteSettings], metrics: &Metrics) -> Self {
         let known = self.by_id();
-        let hits: Vec<Member> = settings
+        let members: Vec<Member> = settings
             .iter()
             .map(|settings| match known.get(&*settings.id) {
-                Some((site, hits)) => (site.reconfigured(settings), hits.clone()),
+                Some((site, slot)) => (site.reconfigured(settings), *slot),
                 None => new_member(Site::new(settings.clone()), metrics),
             })
             .collect();
-        let sites = Sites::new(hits.iter().map(|(site, _)| site.clone()).collect());
-        Self { sites, hits, trust: self.trust.clone() }
+        let sites = Sites::new(members.iter().map(|(site, _)| site.clone()).collect());
+        Self { sites, members, trust: self.trust.clone() }
     }
 
     /// Returns the differences from the table `before`.
     pub(crate) fn changes_since(&self, before: &Self) -> Reloaded {
         let known = before.by_id();
         let mut reloaded = Reloaded::default();
-        for (site, _) in &self.hits {
+        for (site, _) in &self.members {
             match known.get(&*site.settings.id) {
                 Some((old, _)) if Arc::ptr_eq(old, site) => reloaded.unchanged += 1,
                 Some(_) => reloaded.changed += 1,
@@ -100,10 +101,10 @@ impl SiteTable {
         self.sites.find_without_host(path)
     }
 
-    /// Returns the counters of a site of this table.
-    pub(crate) fn counters(&self, site: &Arc<Site>) -> Option<&HitCounters> {
-        let member = self.hits.iter().find(|(known, _)| Arc::ptr_eq(known, site));
-        member.map(|(_, counters)| &**counters)
+    /// Returns the slot of a site of this table.
+    pub(crate) fn slot(&self, site: &Arc<Site>) -> SiteSlot {
+        let member = self.members.iter().find(|(known, _)| Arc::ptr_eq(known, site));
+        member.map_or(SiteSlot::NONE, |(_, slot)| *slot)
     }
 
     pub(crate) fn all(&self) -> &[Arc<Site>] {
@@ -111,11 +112,11 @@ impl SiteTable {
     }
 
     fn by_id(&self) -> HashMap<&str, &Member> {
-        self.hits.iter().map(|member| (&*member.0.settings.id, member)).collect()
+        self.members.iter().map(|member| (&*member.0.settings.id, member)).collect()
     }
 }
 
 fn new_member(site: Arc<Site>, metrics: &Metrics) -> Member {
-    let counters = Arc::new(metrics.hit_counters(&site.settings.id));
-    (site, counters)
+    let slot = metrics.slot(&site.settings.id);
+    (site, slot)
 }

@@ -15,6 +15,7 @@ mod limits;
 mod origins;
 mod purges;
 mod readers;
+mod records;
 mod reloads;
 mod retries;
 mod scenarios;

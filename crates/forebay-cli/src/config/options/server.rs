@@ -62,7 +62,7 @@ options! {
         "Minimum severity of logged messages.",
         "Shows events that need an operator, without a line per request.";
     ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
-        "Access log, on stdout unless `access.file` is set: one line per request in the common log format or as JSON, or off.",
+        "Access log, on stdout unless `access.file` is set: one line per response, written when it ends, in the common or combined log format, as logfmt or as JSON, or off.",
         "A line per request costs more than a hit; the metrics count every request in any case.";
 
     LISTENER_ADDRESS: ListenAddress = Listener "address", reader::LISTEN_ADDRESS, Required;

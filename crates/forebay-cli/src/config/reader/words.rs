@@ -18,6 +18,10 @@ pub(crate) enum AccessLog {
     Off,
     /// One line per response in the common log format.
     Common,
+    /// One line per response in the combined log format.
+    Combined,
+    /// One line of `name=value` pairs per response.
+    Logfmt,
     /// One JSON object per response.
     Json,
 }
@@ -99,8 +103,9 @@ readers! {
         ("debug", Level::DEBUG),
         ("trace", Level::TRACE),
     ];
-    ACCESS_LOG: AccessLog = "\"off\", \"common\" or \"json\"", words[
-        ("off", AccessLog::Off), ("common", AccessLog::Common), ("json", AccessLog::Json)
+    ACCESS_LOG: AccessLog = "\"off\", \"common\", \"combined\", \"logfmt\" or \"json\"", words[
+        ("off", AccessLog::Off), ("common", AccessLog::Common),
+        ("combined", AccessLog::Combined), ("logfmt", AccessLog::Logfmt), ("json", AccessLog::Json)
     ];
     COMPRESSION: Codec = "\"none\", \"lz4\" or \"zstd\"", words[
         ("none", Codec::None), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd { level: ZSTD_LEVEL })

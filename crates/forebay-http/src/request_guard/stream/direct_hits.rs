@@ -50,7 +50,8 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
             if !output.is_empty() {
                 let written = output.poll_write(&mut self.inner, cx);
                 let written = self.bound_write(written, cx);
-                self.output = output.take_rest(taken(&written));
+                let exchanges = &self.timer.exchanges;
+                self.output = output.take_rest(taken(&written), &responder, exchanges);
                 if let Poll::Ready(Err(error)) = written {
                     return Err(error);
                 }

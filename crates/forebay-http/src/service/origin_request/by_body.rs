@@ -27,7 +27,7 @@ impl OriginRequest<'_> {
             Err(error) => {
                 let failure = Failure::from(ClientFault::of_body(&*error));
                 let done = self.failed(&failure, &parts.headers);
-                return self.finish(&parts.method, done);
+                return self.finish(done);
             }
         };
         let method = parts.method;
@@ -35,7 +35,7 @@ impl OriginRequest<'_> {
             Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
-        self.finish(&method, done)
+        self.finish(done)
     }
 
     async fn answer_by_body(

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use super::{LabelledResponse, OriginRequest, failure_of};
 use crate::load::{ClientRequest, tidy_fields};
 use crate::origin::{FetchRequest, SwitchOutcome, is_idle_close, no_body};
+use crate::record::CacheResult;
 use crate::response::body::ResponseBody;
 use crate::rules::Served;
 use crate::tunnel::upgrade;
@@ -29,7 +30,7 @@ impl OriginRequest<'_> {
             },
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
-        self.finish(&Method::GET, done)
+        self.finish(done)
     }
 
     async fn ask_for(
@@ -49,7 +50,7 @@ impl OriginRequest<'_> {
             SwitchOutcome::Declined(response) => {
                 let mut response = response.map(ResponseBody::origin);
                 request.edit_fields(response.status(), response.headers_mut());
-                let mut done = self.bypass_response(response, "bypass");
+                let mut done = self.bypass_response(response, CacheResult::Bypass);
                 self.edit_response(&mut done.response, &request.headers, Served::Other);
                 done
             }
@@ -58,7 +59,7 @@ impl OriginRequest<'_> {
                 let mut response = Response::new(ResponseBody::tunnel(tunnel.counted(open)));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
-                let mut done = self.bypass_response(response, "tunnel");
+                let mut done = self.bypass_response(response, CacheResult::Tunnel);
                 let headers = done.response.headers_mut();
                 // RFC 9110 section 8.6: a 1xx has no Content-Length.
                 headers.remove(CONTENT_LENGTH);
@@ -71,7 +72,7 @@ impl OriginRequest<'_> {
     fn bypass_response(
         &self,
         mut response: Response<ResponseBody>,
-        cache: &'static str,
+        cache: CacheResult,
     ) -> LabelledResponse {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();

@@ -2,6 +2,7 @@
 
 use super::super::super::direct::DirectOutput;
 use super::*;
+use crate::record::{ConnectionEnd, Record};
 
 /// Answers requests for `/direct` with a body of this length.
 struct Direct(usize);
@@ -19,6 +20,8 @@ impl DirectResponder for Direct {
         output.write_body(&body, || Some(body.clone()));
         true
     }
+
+    fn record(&self, _: &[Record], _: ConnectionEnd) {}
 }
 
 fn start(capacity: usize, body: usize) -> (DuplexStream, Server) {

@@ -1,0 +1,97 @@
+//! Record of a request that has no response yet.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use http::header::HOST;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, StatusCode};
+
+use crate::client::peer::ConnectionInfo;
+use crate::record::{ConnectionEnd, Labels, Record, RequestFields, RequestId, SiteSlot};
+use crate::response::body::ResponseBody;
+use crate::service::Service;
+
+/// Status in the record of a request that ended without a response: its client disconnected or reset
+/// the stream, or the process stopped. Other servers log the same one; no client receives it.
+const ABORTED: u16 = 499;
+
+/// Code of a request that ended without a response.
+const ABORTED_CODE: &str = "aborted";
+
+/// Request in progress. If this is dropped, its record says that it ended without a response: it may
+/// have reached the origin.
+pub(super) struct PendingRecord<'s> {
+    service: &'s Service,
+    id: RequestId,
+    record: Option<Record>,
+    /// Site of the request, once it is known.
+    site: AtomicU16,
+}
+
+impl<'s> PendingRecord<'s> {
+    /// Notes the request and the time.
+    pub(super) fn begin<B>(
+        service: &'s Service,
+        request: &Request<B>,
+        connection: &ConnectionInfo,
+    ) -> Self {
+        let (begun, id) = (service.engine().clock().exact(), service.request_id());
+        let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
+        record.status = ABORTED;
+        record.access =
+            service.logs_access().then(|| access_fields(service, request, connection, id));
+        Self { service, id, record: Some(record), site: AtomicU16::new(SiteSlot::NONE.0) }
+    }
+
+    /// Returns the id of the request.
+    pub(super) const fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// Sets the site of a request that may end without a response.
+    pub(super) fn set_site(&self, site: SiteSlot) {
+        self.site.store(site.0, Ordering::Relaxed);
+    }
+
+    /// Lets the response be recorded when it ends. Its head is made now.
+    pub(super) fn answered(mut self, response: &mut Response<ResponseBody>) {
+        let Some(mut record) = self.record.take() else { return };
+        record.labels = response.body().labels().unwrap_or(Labels::REFUSED);
+        record.status = response.status().as_u16();
+        let now = self.service.engine().clock().exact();
+        record.head = Some(now.saturating_sub(record.begun));
+        self.service.record(response, record);
+    }
+}
+
+impl Drop for PendingRecord<'_> {
+    fn drop(&mut self) {
+        let Some(mut record) = self.record.take() else { return };
+        record.labels.site = SiteSlot(self.site.load(Ordering::Relaxed));
+        if let Some(access) = &mut record.access {
+            access.outcome.detail = Some(ABORTED_CODE.into());
+        }
+        self.service.record_direct(&[record], ConnectionEnd::Dropped);
+    }
+}
+
+/// Collects the facts about a request for the access log.
+#[cold]
+fn access_fields<B>(
+    service: &Service,
+    request: &Request<B>,
+    connection: &ConnectionInfo,
+    id: RequestId,
+) -> Box<RequestFields> {
+    let headers = request.headers();
+    let fields = RequestFields::of(id, &service.peer(connection, headers), headers);
+    let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let host = authority.or_else(|| headers.get(HOST).map(HeaderValue::as_bytes));
+    Box::new(fields.with_line(
+        request.method(),
+        target,
+        request.version(),
+        host.unwrap_or_default(),
+    ))
+}

@@ -68,33 +68,33 @@ impl OriginMetrics {
         );
         registry.register(
             "origin_up",
-            "Whether an origin server gets requests: 1 yes, 0 ejected or unhealthy.",
+            "Whether an origin server gets requests: 1 yes, 0 ejected or unhealthy",
             self.up.clone(),
         );
         registry.register(
             "endpoint_state",
-            "State of an origin server: 0 usable, 1 slow start, 2 ejected, 3 unhealthy.",
+            "State of an origin server: 0 usable, 1 slow start, 2 ejected, 3 unhealthy",
             self.endpoint_state.clone(),
         );
         registry.register(
             "origin_requests",
-            "Requests to an origin server, by result.",
+            "Requests to an origin server, by result",
             self.requests.clone(),
         );
         registry.register(
             "endpoint_ejections",
             "Exclusions of an origin server from requests, by reason (requests: failed requests, \
-             checks: failed health checks).",
+             checks: failed health checks)",
             self.ejections.clone(),
         );
         registry.register(
             "health_checks",
-            "Health checks of an origin server, by result.",
+            "Health checks of an origin server, by result",
             self.checks.clone(),
         );
         registry.register(
             "retries",
-            "Requests sent to an origin again, and retries refused by the budget, by result.",
+            "Requests sent to an origin again, and retries refused by the budget, by result",
             self.retries.clone(),
         );
     }

@@ -44,7 +44,7 @@ impl AccessLog for AccessLines {
             line.clear();
             self.format.write(entry, SystemTime::now(), line);
             line.push(b'\n');
-            // A line that finds no room is counted by the queue.
+            // The queue counts a line that it has no space for.
             let _ = (&self.queue).write_all(line);
         });
     }

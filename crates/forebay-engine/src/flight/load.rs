@@ -57,7 +57,7 @@ pub struct LoadOptions {
     /// Maximum wait for another instance that loads the key. `None`:
     /// [`Cluster::wait_max`](crate::Cluster::wait_max) of the engine.
     pub lease_wait_max: Option<Duration>,
-    /// Whether the caller requests the whole body or a part.
+    /// Extent of the body that the caller requests: the whole or a part.
     pub extent: Extent,
     /// Callers for whom the answer holds something. The engine reads this field after the load.
     pub answer_for: AnswerFor,

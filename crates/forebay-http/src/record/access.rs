@@ -38,7 +38,7 @@ pub struct AccessEntry<'a> {
     pub head: Duration,
     /// Time from the whole request head to the end of the response.
     pub total: Duration,
-    /// What is known of the request.
+    /// Fields of the request.
     pub request: &'a RequestFields,
 }
 

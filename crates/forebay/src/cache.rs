@@ -27,7 +27,7 @@ use crate::cache::builder::Builder;
 use crate::cache::call::Call;
 use crate::cache::explain::Explanation;
 use crate::cache::get_future::GetFuture;
-use crate::cache::load::StoreOptions;
+use crate::cache::load::{StoreOptions, loader};
 use crate::cache::shared::Shared;
 use crate::error::Error;
 use crate::options::Options;
@@ -147,7 +147,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
             None => Err(Error::Absent),
         };
         let miss = move |key| {
-            let calling = self.call().get_or_load(key, move |_: Prior<V>| load());
+            let calling = self.call().get_or_load(key, loader(move |_| load()));
             calling.map(move |found| present(found?)).boxed()
         };
         GetFuture::new(self, key, present, miss)
@@ -171,7 +171,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         A: Into<Answer<V>> + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let miss = |key| self.call().get_or_load(key, load);
+        let miss = |key| self.call().get_or_load(key, loader(load));
         GetFuture::new(self, key, Ok, miss)
     }
 
@@ -418,7 +418,7 @@ impl<V: Send + Sync + 'static> With<'_, V> {
         let key = key.as_ref();
         match self.cache.shared.get_fresh(key, &self.demand) {
             Some(found) => Ok(found),
-            None => self.call().get_or_load(key.to_owned(), load).await,
+            None => self.call().get_or_load(key.to_owned(), loader(load)).await,
         }
     }
 

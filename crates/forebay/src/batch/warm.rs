@@ -6,8 +6,9 @@ use std::future::Future;
 
 use futures_util::{StreamExt, stream};
 
-use crate::answer::{Answer, Prior};
+use crate::answer::Answer;
 use crate::cache::call::Call;
+use crate::cache::load::loader;
 use crate::cache::{Cache, With};
 use crate::options::Options;
 
@@ -167,7 +168,7 @@ impl<V: Send + Sync + 'static> Call<'_, V> {
     {
         let Err(miss) = self.lookup(key) else { return KeyResult::AlreadyCached };
         let name = key.to_owned();
-        match self.load(key, miss, move |_: Prior<V>| load(name)).await {
+        match self.load(key, miss, loader(move |_| load(name))).await {
             Ok(_) => KeyResult::Loaded,
             Err(_) => KeyResult::Failed,
         }

@@ -15,8 +15,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::answer::{Answer, Prior};
-use crate::cache::load::{ClosureLoad, LoadFacts, LookupOnly, PutLoad, StoreOptions};
+use crate::cache::load::{ClosureLoad, LoadFacts, Loader, LookupOnly, PutLoad, StoreOptions};
 use crate::cache::load_cycles::{LoadCycle, Wait};
 use crate::cache::shared::{Found, Shared, lookup_request};
 use crate::error::Error;
@@ -182,17 +181,11 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     /// Returns a stored value, or runs `loader`. The future is boxed so that the future of a hit
     /// stays small and cheap to create.
     #[cold]
-    pub(crate) fn get_or_load<F, Fut, A, E>(
+    pub(crate) fn get_or_load(
         self,
         key: String,
-        loader: F,
-    ) -> BoxFuture<'a, Result<Found<V>, Error>>
-    where
-        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<A, E>> + Send + 'static,
-        A: Into<Answer<V>> + 'a,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'a,
-    {
+        loader: Loader<V>,
+    ) -> BoxFuture<'a, Result<Found<V>, Error>> {
         let calling = async move {
             match self.lookup(&key) {
                 Ok(found) => Ok(found),
@@ -203,18 +196,12 @@ impl<'a, V: Send + Sync + 'static> Call<'a, V> {
     }
 
     /// Runs `loader` for a missed key, unless the call has `only_if_cached`.
-    pub(crate) async fn load<F, Fut, A, E>(
+    pub(crate) async fn load(
         self,
         key: &str,
         miss: Miss,
-        loader: F,
-    ) -> Result<Found<V>, Error>
-    where
-        F: FnOnce(Prior<V>) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<A, E>> + Send + 'static,
-        A: Into<Answer<V>>,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+        loader: Loader<V>,
+    ) -> Result<Found<V>, Error> {
         if self.demand.only_if_cached {
             let load = LookupOnly { shared: self.shared.clone(), key: key.into() };
             return self.fetch_cached(key, miss, load).await;

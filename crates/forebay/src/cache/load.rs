@@ -11,6 +11,8 @@ use forebay_engine::{
     Audience, Content, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded,
     Passed, Select, ThreadDice,
 };
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -33,16 +35,35 @@ pub(crate) struct StoreOptions {
     pub(crate) tags: Vec<Box<str>>,
 }
 
+/// A caller's closure with its types erased. Every load of a `Cache<V>` has one type, so the engine's
+/// code for loads is compiled once for each `V` and not for each call.
+pub(crate) type Loader<V> =
+    Box<dyn FnOnce(Prior<V>) -> BoxFuture<'static, Result<Answer<V>, LoadError>> + Send>;
+
+/// Erases the types of a caller's closure.
+pub(crate) fn loader<V, F, Fut, A, E>(load: F) -> Loader<V>
+where
+    F: FnOnce(Prior<V>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<A, E>> + Send + 'static,
+    A: Into<Answer<V>>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    Box::new(|prior| {
+        let loading = load(prior);
+        Box::pin(loading.map(|loaded| loaded.map(Into::into).map_err(load_error)))
+    })
+}
+
 /// One load of one key by a caller's closure.
-pub(crate) struct ClosureLoad<V, F> {
+pub(crate) struct ClosureLoad<V> {
     pub(crate) shared: Arc<Shared<V>>,
     pub(crate) key: Arc<str>,
     pub(crate) store_options: Arc<StoreOptions>,
     /// Taken when the load starts. The engine starts each load once.
-    pub(crate) loader: Arc<Mutex<Option<F>>>,
+    pub(crate) loader: Arc<Mutex<Option<Loader<V>>>>,
 }
 
-impl<V, F> Clone for ClosureLoad<V, F> {
+impl<V> Clone for ClosureLoad<V> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -54,26 +75,20 @@ impl<V, F> Clone for ClosureLoad<V, F> {
 }
 
 /// Typed values have no variants.
-impl<V: Send + Sync, F: Send> Select for ClosureLoad<V, F> {
+impl<V: Send + Sync> Select for ClosureLoad<V> {
     fn field(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
 }
 
-impl<V, F, Fut, A, E> Load for ClosureLoad<V, F>
-where
-    V: Send + Sync + 'static,
-    F: FnOnce(Prior<V>) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<A, E>> + Send + 'static,
-    A: Into<Answer<V>>,
-    E: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<V: Send + Sync + 'static> Load for ClosureLoad<V> {
     async fn load(&self, prior: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         let started = || load_error("internal error: one load was started twice");
         let loader = self.loader.lock().take().ok_or_else(started)?;
         let input = Prior::of(prior.as_deref(), self.shared.engine.clock().now());
         let loads = [self.shared.load_id(&self.key)].into();
-        let loading = async { loader(input).await.map(Into::into).map_err(load_error) };
+        // Inside of the future, so that a panic before the loader's first await is caught too.
+        let loading = async { loader(input).await };
         let answer = self.shared.run_load(loads, loading).await?;
         self.shared.to_loaded(&self.key, &self.store_options, answer, prior.as_deref())
     }
@@ -83,7 +98,7 @@ where
     }
 }
 
-impl<V: Send + Sync + 'static, F> HeadCodec for ClosureLoad<V, F> {
+impl<V: Send + Sync + 'static> HeadCodec for ClosureLoad<V> {
     fn decode_head(&self, bytes: Bytes) -> Option<Head> {
         self.shared.decode_head(&self.key, bytes)
     }

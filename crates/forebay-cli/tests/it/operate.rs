@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_testkit::client::{Client, Request};
@@ -53,6 +54,18 @@ async fn mistakes_that_show_under_load_are_warned_of() -> anyhow::Result<()> {
     end(cache, Signal::Term).await
 }
 
+/// Waits until a log file contains `part`: a client may have its response a moment before its line
+/// is written.
+async fn wait_logged(file: &Path, part: &str) -> anyhow::Result<()> {
+    let logged = async {
+        while !std::fs::read_to_string(file)?.contains(part) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(NOTIFICATION_MAX, logged).await?
+}
+
 #[tokio::test]
 async fn sigusr1_opens_the_log_file_again() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
@@ -61,6 +74,7 @@ async fn sigusr1_opens_the_log_file_again() -> anyhow::Result<()> {
     let cache = file.serve().await?;
     let [current, old] = ["access.log", "access.log.1"].map(|name| file.folder.path().join(name));
     get(&cache, "/before").await?;
+    wait_logged(&current, "/before").await?;
     std::fs::rename(&current, &old)?;
     cache.signal(Signal::Usr1).await?;
     cache.wait_stderr("log files opened again").await?;
@@ -86,6 +100,7 @@ async fn a_reload_changes_the_log_file_unless_it_cannot_be_opened() -> anyhow::R
     cache.signal(Signal::Hup).await?;
     cache.wait_stderr("the previous one stays in effect: log file").await?;
     get(&cache, "/one").await?;
+    wait_logged(&file.folder.path().join("one.log"), "/one").await?;
     file.rewrite(&with("two.log"))?;
     cache.signal(Signal::Hup).await?;
     cache.wait_stderr("configuration reloaded").await?;

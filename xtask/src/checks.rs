@@ -3,8 +3,9 @@
 //! A green step prints one line. A red step prints its whole output and the command that runs it
 //! alone. `quick` and `ci` end at the first red step; `nightly` and `test` run all steps.
 
-use std::io::Write as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -19,6 +20,11 @@ const SEEDS: &[(&str, &str)] =
 
 /// Time limit of the optional `MINUTES` of a soak.
 const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
+
+/// Number of tests that run at once; a step or the caller may set it.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+/// Value of [`TEST_THREADS`] for each core.
+const TESTS_PER_CORE: usize = 4;
 
 /// Marks a step whose tests use the programs of `needs::tools_folder`, in `FOREBAY_TOOLS`.
 const NEEDS_TOOLS: &str = "FOREBAY_NEEDS_TOOLS";
@@ -40,6 +46,18 @@ enum Shows {
     LastLine,
     /// The number of passed tests. A run without any test proves nothing and is red.
     Tests,
+}
+
+/// Steps that run one after another.
+type Lane = Vec<&'static Step>;
+
+/// Effect of a red step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reds {
+    /// Ends the run.
+    End,
+    /// Is listed at the end of the run.
+    Collect,
 }
 
 impl Step {
@@ -66,7 +84,7 @@ const TIDY: Step = Step::new("links, records and patterns?", "xtask tidy");
 const QUICK: &[Step] = &[
     FORMAT,
     LINTS,
-    Step::new("unit tests?", "test --workspace --exclude xtask --lib --bins --locked")
+    Step::new("unit tests?", "test --workspace --lib --bins --locked")
         .with(SEEDS)
         .shows(Shows::Tests),
     Step::new("paused-time tests of the engine?", "test -p forebay-engine --test it --locked")
@@ -74,8 +92,8 @@ const QUICK: &[Step] = &[
         .shows(Shows::Tests),
 ];
 
-/// Cheap steps first. The tests build what `snippets` runs.
-const CI: &[Step] = &[
+/// What `ci` checks before the tests; cheap steps first.
+const BEFORE_TESTS: &[Step] = &[
     FORMAT,
     TIDY,
     LINTS,
@@ -95,18 +113,23 @@ const CI: &[Step] = &[
     ),
     Step::new("API documentation?", "doc --workspace --no-deps --locked --quiet")
         .with(&[("RUSTDOCFLAGS", "-D warnings")]),
-    Step::new("commands in the documents?", "xtask snippets").shows(Shows::LastLine),
-    Step::new("instructions of a hit?", "xtask instructions --if-possible").shows(Shows::LastLine),
-    Step::new("tests?", "xtask test").shows(Shows::LastLine),
 ];
 
-const TEST: &[Step] = &[
-    Step::new("every crate", "test --workspace --locked --no-fail-fast")
+/// What `ci` checks beside [`CRATES`]: these steps compute while those tests wait.
+const BESIDE_TESTS: &[Step] = &[
+    Step::new("instructions of a hit?", "xtask instructions --if-possible").shows(Shows::LastLine),
+    Step::new("commands in the documents?", "xtask snippets").shows(Shows::LastLine),
+];
+
+const CRATES: &[Step] =
+    &[Step::new("tests of every crate?", "test --workspace --locked --no-fail-fast")
         .with(SEEDS)
-        .shows(Shows::Tests),
+        .shows(Shows::Tests)];
+
+const OTHER_SUITES: &[Step] = &[
     // The name of the module selects the tests: no others run under this scheduler.
-    Step::new("interleavings of the engine", INTERLEAVINGS).with(SEEDS).shows(Shows::Tests),
-    Step::new("public suite for HTTP caches", "xtask conformance").shows(Shows::LastLine),
+    Step::new("interleavings of the engine?", INTERLEAVINGS).with(SEEDS).shows(Shows::Tests),
+    Step::new("public suite for HTTP caches?", "xtask conformance").shows(Shows::LastLine),
 ];
 
 const INTERLEAVINGS: &str =
@@ -165,16 +188,17 @@ const SOAKS: &[(&str, Step)] = &[
     ),
     (
         "variants",
-        // 100,000 histories of one instance, and 4,000 over disks and a Redis.
+        // 100,000 histories of one instance, and 8,000 over disks and a Redis.
         Step::new(
-            "clients with different variants, 104,000 histories",
+            "clients with different variants, 108,000 histories",
             "test -p forebay-http -p forebay-cli --release --no-fail-fast --test it apart::",
         )
-        .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
+        .with(&[("FOREBAY_SOAK_ROUNDS", "500")]),
     ),
     (
         "interleavings",
-        Step::new("interleavings, 20 rounds", INTERLEAVINGS).with(&[("FOREBAY_SOAK_ROUNDS", "20")]),
+        Step::new("interleavings, 100 rounds", INTERLEAVINGS)
+            .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
     ),
     (
         "cluster",
@@ -182,7 +206,7 @@ const SOAKS: &[(&str, Step)] = &[
             "100,000 histories of several instances",
             "test -p forebay-engine --release --test it cluster::",
         )
-        .with(&[("FOREBAY_SOAK_ROUNDS", "10")]),
+        .with(&[("FOREBAY_SOAK_ROUNDS", "100")]),
     ),
     (
         "cluster-redis",
@@ -195,7 +219,7 @@ const SOAKS: &[(&str, Step)] = &[
             // With the 4 callers of the tests a run takes half an hour on an idle machine.
             ("FOREBAY_HISTORY_CALLERS", "48"),
             // The five histories wait for their servers, so they run at once on any machine.
-            ("RUST_TEST_THREADS", "5"),
+            (TEST_THREADS, "5"),
             ("FOREBAY_HISTORY_CUTS", "1000"),
             ("FOREBAY_TEST_WRITES", "100000"),
             ("FOREBAY_TEST_MEMBERS", "1000000"),
@@ -227,25 +251,31 @@ pub(crate) struct Soak {
 
 /// Checks format and lints and runs the tests that need no server.
 pub(crate) fn quick() -> Result<()> {
-    run_until_red("quick", QUICK)
+    run("quick", Reds::End, vec![vec![QUICK.iter().collect()]])
 }
 
 /// Runs everything that gates a change.
 pub(crate) fn ci() -> Result<()> {
-    needs::ensure_for("ci")?;
-    run_until_red("ci", CI)
+    // Before the lanes: two installations at once would wait for each other's lock.
+    ["test", "snippets", "conformance"].into_iter().try_for_each(needs::ensure_for)?;
+    let beside_tests = BESIDE_TESTS.iter().chain(OTHER_SUITES).collect();
+    let stages =
+        vec![vec![BEFORE_TESTS.iter().collect()], vec![CRATES.iter().collect(), beside_tests]];
+    run("ci", Reds::End, stages)
 }
 
 /// Runs all steps and all soaks, then lists the red ones.
 pub(crate) fn nightly() -> Result<()> {
     needs::ensure_for("nightly")?;
-    run_all("nightly", NIGHTLY.iter().chain(SOAKS.iter().map(|(_, step)| step)))
+    let soaks = SOAKS.iter().map(|(_, step)| step);
+    run("nightly", Reds::Collect, vec![vec![NIGHTLY.iter().chain(soaks).collect()]])
 }
 
 /// Installs the tools of the tests and runs all suites, also after a red one.
 pub(crate) fn test() -> Result<()> {
-    needs::ensure_for("test")?;
-    run_all("test", TEST)
+    ["test", "conformance"].into_iter().try_for_each(needs::ensure_for)?;
+    let lanes = vec![CRATES.iter().collect(), OTHER_SUITES.iter().collect()];
+    run("test", Reds::Collect, vec![lanes])
 }
 
 /// Runs one long search.
@@ -270,42 +300,57 @@ pub(crate) fn soak(soak: &Soak) -> Result<()> {
     Ok(())
 }
 
-fn run_until_red(name: &str, steps: &[Step]) -> Result<()> {
+/// Runs stages one after another, the lanes of a stage at once, and the steps of a lane in order.
+fn run(name: &str, reds: Reds, stages: Vec<Vec<Lane>>) -> Result<()> {
     let started = Instant::now();
-    for step in steps {
-        ask(step)?;
-    }
-    println!("{name}: {} steps green in {:.1} s", steps.len(), started.elapsed().as_secs_f64());
-    Ok(())
-}
-
-fn run_all(name: &str, steps: impl IntoIterator<Item = &'static Step>) -> Result<()> {
-    let (mut green, mut red, mut tests) = (0, Vec::new(), 0);
-    for step in steps {
-        match ask(step) {
-            Ok(passed) => (green, tests) = (green + 1, tests + passed),
-            Err(error) => red.push(format!("{error:#}")),
+    let (mut green, mut tests, mut red) = (0, 0, Vec::new());
+    for lanes in stages {
+        // Other lanes end after their present step.
+        let has_red = AtomicBool::new(false);
+        let run_lane = |steps: Lane| {
+            let ends = || reds == Reds::End && has_red.load(Ordering::Relaxed);
+            let results = steps
+                .into_iter()
+                .take_while(|_| !ends())
+                .map(|step| ask(step).inspect_err(|_| has_red.store(true, Ordering::Relaxed)));
+            results.collect::<Vec<_>>()
+        };
+        let results = thread::scope(|scope| {
+            let running = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane)));
+            let running: Vec<_> = running.collect();
+            running
+                .into_iter()
+                .flat_map(|lane| lane.join().expect("no step panics"))
+                .collect::<Vec<_>>()
+        });
+        for result in results {
+            match result {
+                Ok(passed) => (green, tests) = (green + 1, tests + passed),
+                Err(error) => red.push(format!("{error:#}")),
+            }
+        }
+        if reds == Reds::End && !red.is_empty() {
+            break;
         }
     }
-    println!("{name}: {tests} tests passed, {green} suites green, {} red", red.len());
+    let took = seconds(started.elapsed());
+    println!("{name}: {tests} tests passed, {green} steps green, {} red in {took}", red.len());
     ensure!(red.is_empty(), "{}", red.join("\n"));
     Ok(())
 }
 
-/// Runs a step and returns the number of tests that passed.
+/// Runs a step, prints its line, and returns the number of tests that passed.
 fn ask(step: &Step) -> Result<u64> {
-    print!("== {} == ", step.question);
-    std::io::stdout().flush()?;
     let started = Instant::now();
     let (mut printed, mut passed) = (Vec::new(), 0);
     let status = process::lines(&mut command(step)?, |line| {
         passed += passed_in(line);
         printed.push(line.to_owned());
     })?;
-    let took = started.elapsed();
+    let took = seconds(started.elapsed());
     let is_empty = step.shows == Shows::Tests && passed == 0;
     if !status.success() || is_empty {
-        println!("no ({})\n{}", seconds(took), printed.join("\n"));
+        println!("== {} == no ({took})\n{}", step.question, printed.join("\n"));
         let why = if is_empty { "; no test ran" } else { "" };
         bail!("red: {}{why}. Alone: {}", step.question, alone(step));
     }
@@ -314,7 +359,7 @@ fn ask(step: &Step) -> Result<u64> {
         Shows::LastLine => format!(", {}", printed.last().map_or("", String::as_str)),
         Shows::Tests => format!(", {passed} tests"),
     };
-    println!("yes ({}){more}", seconds(took));
+    println!("== {} == yes ({took}){more}", step.question);
     Ok(passed)
 }
 
@@ -323,8 +368,18 @@ fn seconds(span: Duration) -> String {
 }
 
 fn command(step: &Step) -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(step.cargo.split(' '));
+    let mut arguments = step.cargo.split(' ').peekable();
+    // `cargo xtask` would wait for the build of another lane.
+    let mut command = match arguments.next_if_eq(&"xtask") {
+        Some(_) => Command::new(std::env::current_exe()?),
+        None => workspace::cargo(),
+    };
+    command.args(arguments).current_dir(workspace::root());
+    if step.shows == Shows::Tests && std::env::var_os(TEST_THREADS).is_none() {
+        // Most tests wait for servers, so a core can run several.
+        let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);
+        command.env(TEST_THREADS, threads.to_string());
+    }
     // A variable that the caller has set wins: it repeats a run with another seed.
     let unset = step.environment.iter().filter(|(name, _)| std::env::var_os(name).is_none());
     command.envs(unset.copied());

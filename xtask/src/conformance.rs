@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let suite = run::Suite::install(options.suite.as_deref())?;
     let binary = match &options.binary {
         Some(path) => path.canonicalize().with_context(|| format!("find {}", path.display()))?,
-        None => workspace::build_forebay("dev")?,
+        None => workspace::build_forebay()?,
     };
     let outcomes = run::drive(options, &suite, &binary)?;
     if let Some(id) = &options.only {

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     let npm = process::capture(npm.current_dir(&folder), INSTALL_MAX)?;
     ensure!(npm.status.is_some_and(|status| status.success()), "npm ci failed:\n{}", npm.text);
-    let binary = workspace::build_forebay("dev")?;
+    let binary = workspace::build_forebay()?;
     let mut node = Command::new("node");
     // Where servers are installed that an ordinary user's search path leaves out.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";

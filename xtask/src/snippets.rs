@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{needs, workspace};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(named: &[PathBuf]) -> Result<()> {
     let files = if named.is_empty() { pages(workspace::root())? } else { named.to_vec() };
     let pages = files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     // The tests build this binary too; pages print `cargo run --release`, which takes longer.
-    let binary = workspace::build_forebay("dev")?;
+    let binary = workspace::build_forebay()?;
     let mut commands = 0;
     for (name, blocks) in &pages {
         commands += page::play(name, blocks, &binary)?;
@@ -49,10 +49,8 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
 fn read(file: &Path) -> Result<(String, Vec<Block>)> {
     let name = file.strip_prefix(workspace::root()).unwrap_or(file).display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-    match markdown::blocks(&text) {
-        Ok(blocks) => Ok((name, blocks)),
-        Err(problem) => bail!("{name}:{}: {}", problem.line, problem.says),
-    }
+    let blocks = markdown::blocks(&text).with_context(|| name.clone())?;
+    Ok((name, blocks))
 }
 
 #[cfg(test)]

@@ -44,9 +44,12 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     folder.map(PathBuf::from).context("cargo metadata names no target directory")
 }
 
-/// Builds the binary `forebay` and returns its path.
-pub(crate) fn build_forebay(profile: &str) -> Result<PathBuf> {
-    run_cargo(&["build", "--locked", "--quiet", "-p", "forebay-cli", "--profile", profile])?;
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target_dir()?.join(folder).join("forebay"))
+/// Builds the binary `forebay` for tests and returns its path.
+///
+/// The example needs development dependencies. So cargo selects the features that it selects for
+/// `cargo test --workspace`, and both share all artifacts.
+pub(crate) fn build_forebay() -> Result<PathBuf> {
+    let targets = ["--workspace", "--bin=forebay", "--example=directory_tier"];
+    run_cargo(&[&["build", "--locked", "--quiet"], &targets[..]].concat())?;
+    Ok(target_dir()?.join("debug/forebay"))
 }

@@ -33,7 +33,7 @@ use crate::runtime::clock::SystemClock;
 use crate::runtime::sync::schedule;
 
 /// Schedules per test and scheduler.
-const SCHEDULES: usize = 10_000;
+const SCHEDULES: usize = 2_000;
 
 /// Far more than what is stored here.
 const LIMITS: Limits = Limits { object_max: 1 << 10, ..Limits::of(1 << 20) };

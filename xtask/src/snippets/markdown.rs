@@ -1,5 +1,7 @@
 //! Reads the fenced blocks of a Markdown page.
 
+use anyhow::{Error, Result, anyhow, bail, ensure};
+
 /// A command and its output according to the page.
 #[derive(Debug)]
 pub(super) struct Call {
@@ -20,21 +22,8 @@ pub(super) enum Block {
     Configuration { line: usize, text: String },
 }
 
-/// A block with an error in its tag or form.
-#[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) line: usize,
-    pub(super) says: String,
-}
-
-impl Problem {
-    fn new(line: usize, says: impl Into<String>) -> Self {
-        Self { line, says: says.into() }
-    }
-}
-
 /// The blocks to check, in the order of the page.
-pub(super) fn blocks(text: &str) -> Result<Vec<Block>, Problem> {
+pub(super) fn blocks(text: &str) -> Result<Vec<Block>> {
     let mut found = Vec::new();
     for fence in fences(text)? {
         found.extend(fence.meaning()?);
@@ -48,7 +37,7 @@ struct Fence {
     body: Vec<String>,
 }
 
-fn fences(text: &str) -> Result<Vec<Fence>, Problem> {
+fn fences(text: &str) -> Result<Vec<Fence>> {
     let mut found = Vec::new();
     let mut lines = text.lines().zip(1..);
     while let Some((opening, line)) = lines.next() {
@@ -63,7 +52,7 @@ fn fences(text: &str) -> Result<Vec<Fence>, Problem> {
         let mut fence = Fence { line, tag, body: Vec::new() };
         loop {
             let Some((next, _)) = lines.next() else {
-                return Err(Problem::new(line, "this block is never closed"));
+                bail!("line {line}: this block is never closed");
             };
             let trimmed = next.trim();
             if trimmed.len() >= ticks && trimmed.chars().all(|c| c == '`') {
@@ -78,7 +67,7 @@ fn fences(text: &str) -> Result<Vec<Fence>, Problem> {
 }
 
 impl Fence {
-    fn meaning(self) -> Result<Option<Block>, Problem> {
+    fn meaning(self) -> Result<Option<Block>> {
         let (kind, rest) = self.tag.split_once(' ').unwrap_or((&self.tag, ""));
         match (kind, rest.trim()) {
             ("sh", "") => self.run(0).map(Some),
@@ -89,9 +78,10 @@ impl Fence {
                 let text = self.body.iter().map(|line| format!("{line}\n")).collect();
                 Ok(Some(Block::Configuration { line: self.line, text }))
             }
-            ("sh", rest) => Err(self.problem(format!(
-                "`sh {rest}` is unknown; `sh`, `sh exit=N`, `sh background`, `sh no-run REASON`"
-            ))),
+            ("sh", _) => {
+                Err(self
+                    .problem("expected `sh`, `sh exit=N`, `sh background` or `sh no-run REASON`"))
+            }
             ("bash" | "shell" | "console" | "zsh", _) => {
                 Err(self.problem("tag commands `sh`, so that they are run"))
             }
@@ -99,20 +89,19 @@ impl Fence {
         }
     }
 
-    fn run(&self, exit: i32) -> Result<Block, Problem> {
+    fn run(&self, exit: i32) -> Result<Block> {
         let calls = self.calls()?;
-        if calls.is_empty() {
-            return Err(self.problem("no line begins with `$ `, so nothing would be run"));
-        }
+        let line = self.line;
+        ensure!(!calls.is_empty(), "line {line}: no line begins with `$ `");
         Ok(Block::Run { calls, exit })
     }
 
-    fn failing(&self, exit: &str) -> Result<Block, Problem> {
+    fn failing(&self, exit: &str) -> Result<Block> {
         let exit = exit.parse().map_err(|_| self.problem("`exit=` needs a number"))?;
         self.run(exit)
     }
 
-    fn stay(&self) -> Result<Block, Problem> {
+    fn stay(&self) -> Result<Block> {
         let mut calls = self.calls()?;
         match (calls.pop(), calls.is_empty()) {
             (Some(call), true) => Ok(Block::Stay(call)),
@@ -120,15 +109,13 @@ impl Fence {
         }
     }
 
-    fn unrun(&self, reason: &str) -> Result<(), Problem> {
+    fn unrun(&self, reason: &str) -> Result<()> {
         let reason = reason.trim_start_matches(':').trim();
-        if reason.is_empty() {
-            return Err(self.problem("`no-run` needs a reason behind it"));
-        }
+        ensure!(!reason.is_empty(), "line {}: `no-run` needs a reason", self.line);
         Ok(())
     }
 
-    fn calls(&self) -> Result<Vec<Call>, Problem> {
+    fn calls(&self) -> Result<Vec<Call>> {
         let mut calls: Vec<Call> = Vec::new();
         let mut is_continued = false;
         for (text, line) in self.body.iter().zip(self.line + 1..) {
@@ -146,7 +133,7 @@ impl Fence {
                 }
                 (None, None) if text.trim().is_empty() => {}
                 (None, None) => {
-                    return Err(Problem::new(line, "a `sh` block begins with a line `$ command`"));
+                    bail!("line {line}: a `sh` block begins with a line `$ command`");
                 }
             }
             is_continued = text.ends_with('\\');
@@ -159,7 +146,7 @@ impl Fence {
         Ok(calls)
     }
 
-    fn problem(&self, says: impl Into<String>) -> Problem {
-        Problem::new(self.line, says)
+    fn problem(&self, says: &str) -> Error {
+        anyhow!("line {}: {says}", self.line)
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::{PATIENT, wait_ready};
 use crate::world::{ConfigFile, end, metric, serving};
 
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
-const HISTORIES: u64 = 20;
+const HISTORIES: u64 = 8;
 
 /// So small that most of what a history stores is read from the tiers below.
 const MEMORY: &str = "[memory]\nsize = \"32KiB\"\n";

@@ -131,16 +131,21 @@ pub(crate) fn key(name: &str) -> KeyBuf {
     key
 }
 
+/// Length of the pieces that a body repeats: no divisor of the size of a block or a segment.
+const PERIOD: usize = 4_093;
+
 /// Returns bytes that differ for each number.
 pub(crate) fn bytes(number: u64, len: usize) -> Bytes {
-    let mut all = Vec::with_capacity(len + 8);
+    let mut block = Vec::with_capacity(PERIOD + 8);
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while all.len() < len {
+    while block.len() < len.min(PERIOD) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        all.extend_from_slice(&state.to_le_bytes());
+        block.extend_from_slice(&state.to_le_bytes());
     }
+    block.truncate(PERIOD);
+    let mut all = block.repeat(len.div_ceil(PERIOD));
     all.truncate(len);
     all.into()
 }

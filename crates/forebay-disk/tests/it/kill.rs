@@ -19,7 +19,7 @@ const SIZE: &str = "FOREBAY_DISK_SIZE";
 
 /// Number of rounds, and maximum number of reported lines per round; a soak test sets a variable
 /// for more and longer rounds.
-const ROUNDS: u64 = 240;
+const ROUNDS: u64 = 60;
 const LINES: u64 = 250;
 const LINES_SOAK: u64 = 1_500;
 

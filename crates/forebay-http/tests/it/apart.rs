@@ -7,7 +7,7 @@ use forebay_testkit::apart::{Apart, Caches};
 use crate::server::TestServer;
 
 /// Number of histories per configuration; `FOREBAY_SOAK_ROUNDS` multiplies it.
-const HISTORIES: u64 = 250;
+const HISTORIES: u64 = 50;
 
 /// Number of histories that share one cache, for speed; their URLs differ.
 const PER_CACHE: u64 = 50;

@@ -27,7 +27,7 @@ use super::link::Chance;
 use super::{Instance, Making, Together, pass};
 
 /// Histories in a test; `FOREBAY_SOAK_ROUNDS` multiplies them.
-const HISTORIES: u64 = 10_000;
+const HISTORIES: u64 = 1_000;
 
 /// Names the one history that is to be run.
 const SEED: &str = "FOREBAY_CLUSTER_SEED";
@@ -156,15 +156,15 @@ enum Counted {
 
 /// Quantities, and the minimum count of each in a test.
 const COUNTED: [(Counted, u64); 9] = [
-    (Counted::Reads, 90_000),
-    (Counted::Writes, 30_000),
-    (Counted::Loads, 30_000),
-    (Counted::Passes, 1_000),
-    (Counted::Refused, 100),
-    (Counted::Untold, 200),
-    (Counted::Lost, 100),
-    (Counted::Lives, 100),
-    (Counted::Failovers, 100),
+    (Counted::Reads, 9_000),
+    (Counted::Writes, 3_000),
+    (Counted::Loads, 3_000),
+    (Counted::Passes, 100),
+    (Counted::Refused, 10),
+    (Counted::Untold, 20),
+    (Counted::Lost, 10),
+    (Counted::Lives, 10),
+    (Counted::Failovers, 10),
 ];
 
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! The typed cache beside other libraries: cost of a hit, hit ratios, and the loads that early
 //! refresh prevents in front of SQLite. `cargo xtask build-time` measures its build.
 
-mod early;
 pub(crate) mod hits;
 mod policies;
 mod ratios;
@@ -11,12 +10,13 @@ mod zipf;
 
 use anyhow::Result;
 
+use crate::early;
 use crate::environment::Options;
 use crate::report::Table;
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let mut tables = hits::run(options)?;
     tables.extend(ratios::run(options));
-    tables.extend(early::run(options)?);
+    tables.extend(early::run_sqlite(options)?);
     Ok(tables)
 }

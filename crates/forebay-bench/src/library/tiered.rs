@@ -7,20 +7,17 @@
 //! tiers cost. How much the heap does stands in the table beside it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use forebay::codec::{Codec, Raw};
 use forebay::{Cache, Tier};
 use forebay_disk::{Disk, Limits};
 use forebay_engine::SystemClock;
-use forebay_redis::{EndpointSettings, Redis, Settings};
+use forebay_redis::{EndpointSettings, Settings};
 use forebay_testkit::redis::RedisLaunch;
 
 use super::subjects::{Hit, Row, counted, loading, row, runtime, with_lifetimes};
-
-/// Maximum time until a Redis that was just started answers.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::tier::slow::connected;
 
 pub(crate) fn load(keys: &[String]) -> Hit {
     let Filled { tiered, below, .. } = Filled::by_turns(keys);
@@ -60,16 +57,8 @@ type Below = Box<dyn Send + Sync>;
 fn build() -> Result<(Cache<Row>, Below)> {
     let runtime = runtime();
     let server = runtime.block_on(RedisLaunch::new().start())?;
-    let redis = Redis::connect(
-        Settings::new(EndpointSettings::at(server.url())),
-        Arc::new(SystemClock),
-        Arc::new(()),
-    )?;
-    let begun = Instant::now();
-    while !redis.endpoints()[0].is_up {
-        ensure!(begun.elapsed() < PATIENCE, "the Redis that was started does not answer");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let settings = Settings::new(EndpointSettings::at(server.url()));
+    let redis = runtime.block_on(connected(settings))?;
     let folder = tempfile::tempdir().context("a folder for the disk tier")?;
     let disk = Disk::open(folder.path(), Limits::of(256 << 20), Arc::new(SystemClock))?;
     let tiers: [Arc<dyn Tier>; 2] = [Arc::new(disk), Arc::new(redis)];

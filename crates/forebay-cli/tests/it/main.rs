@@ -32,7 +32,6 @@
 //! | `bad_input` | malformed input of clients and origins |
 //! | `broken` | stale responses while the origin is broken |
 //! | `clocks` | a wall clock that jumps by an hour while the cache runs |
-//! | `early` | early refresh |
 //! | `stampede` | crowds of 500 clients |
 //!
 //! Assertions are on counters and responses; only the drain is asserted by time.
@@ -51,7 +50,6 @@ mod disk;
 mod disk_bodies;
 mod disk_cluster;
 mod disk_trouble;
-mod early;
 mod endpoints;
 mod http2;
 mod http2_attacks;

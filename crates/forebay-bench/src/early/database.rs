@@ -60,7 +60,7 @@ const LISTING: &str = "
     LIMIT ?1 OFFSET ?2";
 
 /// One line of a listing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Line {
     pub(super) article: i64,
     pub(super) title: String,

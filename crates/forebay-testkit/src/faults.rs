@@ -241,6 +241,3 @@ fn reset(stream: &TcpStream) {
     // Fails only on a broken stream, which needs no reset.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
-
-#[cfg(test)]
-mod tests;

@@ -88,37 +88,3 @@ fn read_value(text: &str) -> Option<(String, &str)> {
     }
     None
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "# HELP forebay_requests Requests.\n\
-        # TYPE forebay_requests counter\n\
-        forebay_requests_total{site=\"a\",via=\"hit\"} 3\n\
-        forebay_requests_total{site=\"b } \\\" b\",via=\"hit\"} 4 1700000000\n\
-        # TYPE forebay_idle counter\n\
-        forebay_bytes 1.5e3\n\
-        # EOF\n";
-
-    fn sum(selector: &str) -> Option<f64> {
-        let (selector, rest) = Selector::read(selector).unwrap();
-        assert_eq!(rest, "");
-        selector.sum(TEXT)
-    }
-
-    #[test]
-    fn samples_with_these_labels_are_summed() {
-        assert_eq!(sum("forebay_requests_total"), Some(7.0));
-        assert_eq!(sum("forebay_requests_total{via=\"hit\"}"), Some(7.0));
-        assert_eq!(sum("forebay_requests_total{via=\"hit\", site=\"b } \\\" b\"}"), Some(4.0));
-        assert_eq!(sum("forebay_requests_total{site=\"c\"}"), Some(0.0));
-        assert_eq!(sum("forebay_bytes"), Some(1_500.0));
-    }
-
-    #[test]
-    fn a_metric_that_does_not_exist_is_not_zero() {
-        assert_eq!(sum("forebay_idle_total"), Some(0.0));
-        assert_eq!(sum("forebay_request_total"), None);
-    }
-}

@@ -26,7 +26,7 @@
 //! Every rejection closes the connection, because the start of the next message is unknown.
 //!
 //! If a body turns out to be invalid after its head was passed to hyper, the read of that body
-//! fails. [`FramingError::in_chain`] and [`ExpiredTimeout::in_chain`] find the reason in hyper's
+//! fails. `FramingError::in_chain` and `ExpiredTimeout::in_chain` find the reason in hyper's
 //! error.
 //!
 //! | file | contents |

@@ -157,7 +157,7 @@ pub struct ClientAccess {
 impl ClientAccess {
     /// Returns `true` if the client may use the site.
     #[must_use]
-    pub fn admits(&self, client: PeerAddress) -> bool {
+    pub(crate) fn admits(&self, client: PeerAddress) -> bool {
         !self.deny.contains(client) && (self.allow.is_empty() || self.allow.contains(client))
     }
 }

@@ -180,7 +180,7 @@ impl Sites {
     /// Returns the site for a request without a host: among those for every host that accept the
     /// path, the one with the longest prefix.
     #[must_use]
-    pub fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
+    pub(crate) fn find_without_host(&self, path: &str) -> Option<&Arc<Site>> {
         self.every.iter().find(|site| site.takes(path))
     }
 

@@ -28,7 +28,7 @@ pub const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// Idle time after which a tunnel is closed once one side has ended: the rest from the other side
 /// is already in transit.
-pub const ENDING_IDLE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ENDING_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Size of the buffer of each direction, in bytes. When it is full, the sender waits.
 const BUFFER: usize = 16 << 10;

@@ -36,7 +36,7 @@ impl AddressLimits {
 
     /// Returns `true` if there is a limit.
     #[must_use]
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.max.load(Ordering::Relaxed) > 0
     }
 

@@ -89,7 +89,7 @@ pub enum End {
 
 impl End {
     /// Every end of a truncated response.
-    pub const TRUNCATED: [Self; 4] =
+    pub(crate) const TRUNCATED: [Self; 4] =
         [Self::ClientGone, Self::OriginBroke, Self::TooSlow, Self::Stopped];
 
     /// Returns the value of the label `end`; `None` for a complete response.

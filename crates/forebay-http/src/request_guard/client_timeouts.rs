@@ -88,7 +88,7 @@ impl ExpiredTimeout {
 
     /// Returns the expired timeout in the source chain of an error reported by hyper, if there is
     /// one. The response is 408.
-    pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+    pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         cause_in_chain(error)
     }
 }

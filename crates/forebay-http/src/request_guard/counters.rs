@@ -36,13 +36,13 @@ impl GuardCounters {
 
     /// Returns the number of connections answered with 503 because the maximum number of open client
     /// connections was reached.
-    pub fn connections_rejected(&self) -> u64 {
+    pub(crate) fn connections_rejected(&self) -> u64 {
         self.connections_rejected.load(Ordering::Relaxed)
     }
 
     /// Returns the number of tunnels closed because no byte moved for
     /// [`IDLE_MAX`](crate::tunnel::IDLE_MAX).
-    pub fn idle_tunnels(&self) -> u64 {
+    pub(crate) fn idle_tunnels(&self) -> u64 {
         self.idle_tunnels.load(Ordering::Relaxed)
     }
 

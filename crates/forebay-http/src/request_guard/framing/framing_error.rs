@@ -109,7 +109,7 @@ impl FramingError {
 
     /// Returns the framing error in the source chain of an error reported by hyper, if there is
     /// one.
-    pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+    pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         cause_in_chain(error)
     }
 

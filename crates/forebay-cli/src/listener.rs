@@ -4,6 +4,7 @@
 //! `service_manager`.
 
 pub(crate) mod inherited;
+pub(crate) mod opener;
 pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod workers;
@@ -17,12 +18,16 @@ use forebay_http::edge::accept::AcceptRules;
 use forebay_semantics::PeerAddress;
 
 use crate::config::ListenAddress;
+use crate::config::resolved::ResolvedListener;
 use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::{listen, listen_unix};
 
 /// Listening socket with the rules for its connections.
+#[derive(Clone)]
 pub(crate) struct Listener {
-    pub(crate) socket: ListeningSocket,
+    /// Options that it was opened with.
+    pub(crate) spec: ResolvedListener,
+    pub(crate) socket: Arc<ListeningSocket>,
     pub(crate) rules: Arc<AcceptRules>,
 }
 

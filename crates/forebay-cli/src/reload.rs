@@ -1,8 +1,8 @@
 //! Configuration reload, on SIGHUP and on `POST /reload`.
 //!
 //! The whole file is read and checked before any of it takes effect; one error leaves everything
-//! unchanged. Listen addresses, threads and tiers cannot change in a running process: such options
-//! are reported, and the rest takes effect.
+//! unchanged. Threads and tiers cannot change in a running process: such options are reported, and the
+//! rest takes effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::signal::unix::Signal;
 use crate::admin_token::Token;
 use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::config::warnings;
+use crate::listener::opener::{ListenerCounts, Opener};
 use crate::log::{Destination, Log};
 use crate::{output, service_manager, settings};
 
@@ -35,6 +36,7 @@ pub(crate) struct Source {
 /// Parts of a running cache that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) service: Arc<Service>,
+    pub(crate) opener: Opener,
     pub(crate) limits: Arc<AddressLimits>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) acme: Option<Arc<Acme>>,
@@ -54,6 +56,8 @@ pub(crate) struct Reload {
 pub(crate) struct ReloadOutcome {
     /// Numbers of sites that were added, changed, removed and unchanged.
     pub(crate) sites: Reloaded,
+    /// Numbers of listeners for clients.
+    pub(crate) listeners: ListenerCounts,
     /// Options that differ from those the process was started with, and need a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -62,6 +66,11 @@ impl Reload {
     /// Creates the reloader of a cache that was started with the configuration `started`.
     pub(crate) fn new(source: Source, targets: ReloadTargets, started: ResolvedConfig) -> Self {
         Self { source, targets, started, lock: Mutex::new(()) }
+    }
+
+    /// Listeners for clients.
+    pub(crate) fn opener(&self) -> &Opener {
+        &self.targets.opener
     }
 
     /// Reloads at each signal; returns when the signal stream ends.
@@ -116,8 +125,10 @@ impl Reload {
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
         let sites =
             config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, limits, certificates, acme, token, log } = &self.targets;
+        let ReloadTargets { service, opener, limits, certificates, acme, token, log } =
+            &self.targets;
         let access = Destination::open(config.access_file.as_deref())?;
+        let listeners = opener.prepare(config)?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {
             store.replace(&tls.certificates)?;
         }
@@ -136,7 +147,13 @@ impl Reload {
         service.log_access(log.access(config.access_log));
         service.trust_proxies(&Arc::new(config.trust.clone()));
         limits.set_max(config.connections_per_address_max);
-        Ok(ReloadOutcome { sites: service.reload(&sites), needs_restart })
+        let sites = service.reload(&sites);
+        if listeners.is_none() {
+            needs_restart.push("listen");
+        }
+        // The sites of a new listener are served when it accepts connections.
+        let listeners = listeners.map(|prepared| opener.replace(prepared)).unwrap_or_default();
+        Ok(ReloadOutcome { sites, listeners, needs_restart })
     }
 }
 
@@ -148,6 +165,10 @@ impl ReloadOutcome {
             sites_changed = changed,
             sites_added = added,
             sites_removed = removed,
+            listeners_unchanged = self.listeners.unchanged,
+            listeners_changed = self.listeners.changed,
+            listeners_added = self.listeners.added,
+            listeners_removed = self.listeners.removed,
             "configuration reloaded"
         );
         if !self.needs_restart.is_empty() {

@@ -23,7 +23,8 @@ use crate::args::{ServeArgs, unknown_variables};
 use crate::config::ListenAddress;
 use crate::config::resolved::ResolvedConfig;
 use crate::listener::inherited::InheritedSockets;
-use crate::listener::tls::{self, Tls};
+use crate::listener::opener::Opener;
+use crate::listener::tls::Tls;
 use crate::listener::workers::Workers;
 use crate::log::Log;
 use crate::output::{FAILED, USAGE, print_error, print_line};
@@ -35,7 +36,7 @@ use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
 use crate::{log, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
-use listen::{Listeners, warn_of_unused};
+use listen::Listeners;
 use shutdown::ShutdownTimes;
 
 /// Runs the cache until a stop signal.
@@ -133,13 +134,15 @@ impl Running {
         service.log_access(log.access(config.access_log));
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
-        let tls = Tls::load(&config)?;
+        let tls = Tls::load(&config)?.map(Arc::new);
         let acme = tls.as_ref().and_then(|tls| tls.acme.clone());
         service.answer_challenges(acme.as_ref().map(|acme| acme.answers().clone()));
-        let inherited = InheritedSockets::take();
-        let listeners = Listeners::bind(&config.listeners, &limits, tls.as_ref(), &inherited)?;
+        let inherited = Arc::new(InheritedSockets::take());
+        let opened = Opener::open(&config, limits.clone(), tls.clone(), inherited.clone())?;
+        let (opener, changes) = opened;
+        let listeners = Listeners::new(&opener, changes);
         let token = Token::new(config.admin_token.clone());
-        let operators = OperatorListeners::bind(&config, tls.as_ref(), &token, &inherited)?;
+        let operators = OperatorListeners::bind(&config, tls.as_deref(), &token, &inherited)?;
         let admin_address =
             operators.admin.address().context("the admin listener has no address")?;
         let admin_urls = operators.further_admins.iter().filter_map(Admin::url).collect();
@@ -154,6 +157,7 @@ impl Running {
         let workers = Workers::start(config.threads, &connections, times.drain_max)?;
         let targets = ReloadTargets {
             service: service.clone(),
+            opener,
             limits,
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
@@ -173,13 +177,8 @@ impl Running {
             started: Instant::now(),
         });
         operators.run(&state, &service);
-        if let (Some(tls), Some(acme)) = (&tls, &acme) {
-            acme.start(tls.store.clone()).context("automatic certificates cannot be started")?;
-        }
-        if let Some((tls, interval)) =
-            tls.as_ref().and_then(|tls| Some((tls, tls.watch_interval()?)))
-        {
-            tokio::spawn(tls::watch(tls.store.clone(), interval));
+        if let Some(tls) = &tls {
+            tls.start()?;
         }
         if let Some(disk) = &disk {
             tokio::spawn(disk::log_widened_purges(disk.clone()));
@@ -227,8 +226,6 @@ impl OperatorListeners {
         let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
         let probes = config.probes.iter().map(|address| Probe::bind(address, inherited));
         let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
-        let listening = config.listeners.iter().chain(&config.admins).map(|one| &one.address);
-        warn_of_unused(listening.chain(&config.probes), inherited);
         Ok(Self { admin, further_admins: admins.into_iter().flatten().collect(), probes })
     }
 

@@ -18,7 +18,17 @@ pub(super) async fn answer(reload: &Arc<Reload>) -> Answer {
                 "added": outcome.sites.added,
                 "removed": outcome.sites.removed,
             });
-            let reply = json!({ "sites": sites, "needs_restart": outcome.needs_restart });
+            let listeners = json!({
+                "unchanged": outcome.listeners.unchanged,
+                "changed": outcome.listeners.changed,
+                "added": outcome.listeners.added,
+                "removed": outcome.listeners.removed,
+            });
+            let reply = json!({
+                "sites": sites,
+                "listeners": listeners,
+                "needs_restart": outcome.needs_restart,
+            });
             json_answer(StatusCode::OK, &reply)
         }
         Err(sentences) => {

@@ -230,7 +230,6 @@ impl ResolvedConfig {
     pub(crate) fn changed_fixed_options(&self, other: &Self) -> Vec<&'static str> {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
-            (options::LISTEN.spec.name, self.listeners != other.listeners),
             ("tls", self.tls_differs_in(other)),
             (options::ADMIN.spec.name, self.admin != other.admin),
             (options::PROBE.spec.name, self.probes != other.probes),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use forebay_tls::acme::Acme;
 use forebay_tls::server::{TlsServer, TlsSettings};
 use forebay_tls::store::CertificateStore;
@@ -55,9 +56,19 @@ impl Tls {
         Ok(server.with_answers(self.acme.as_ref().map(|acme| acme.answers().clone())))
     }
 
-    /// Interval of [`watch`], if it is not off.
-    pub(crate) fn watch_interval(&self) -> Option<Duration> {
-        Some(self.settings.watch).filter(|interval| !interval.is_zero())
+    /// Starts to order automatic certificates, and to watch certificate files.
+    ///
+    /// # Errors
+    /// If the automatic certificates cannot be started.
+    pub(crate) fn start(&self) -> anyhow::Result<()> {
+        if let Some(acme) = &self.acme {
+            let started = acme.start(self.store.clone());
+            started.context("automatic certificates cannot be started")?;
+        }
+        if !self.settings.watch.is_zero() {
+            tokio::spawn(watch(self.store.clone(), self.settings.watch));
+        }
+        Ok(())
     }
 }
 
@@ -70,7 +81,7 @@ fn alpn(protocol: Protocol) -> Vec<u8> {
 }
 
 /// Loads changed certificate files at an interval.
-pub(crate) async fn watch(store: Arc<CertificateStore>, interval: Duration) {
+async fn watch(store: Arc<CertificateStore>, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
         let refreshing = store.clone();

@@ -8,23 +8,18 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use forebay_http::ConnectionInfo;
-use forebay_http::Role;
-use forebay_http::edge::accept::AcceptRules;
-use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::edge::connection::Connections;
 use forebay_semantics::PeerAddress;
 use futures_util::FutureExt;
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::unconstrained;
 
-use crate::config::resolved::ResolvedListener;
-use crate::config::{ListenAddress, ListenerRole, Protocol};
-use crate::listener::inherited::InheritedSockets;
+use crate::config::ListenAddress;
+use crate::listener::opener::{Change, Opener};
 use crate::listener::socket::BACKLOG_MAX;
-use crate::listener::tls::Tls;
 use crate::listener::workers::{Accepted, Workers};
-use crate::listener::{AcceptedStream, Listener, ListeningSocket};
+use crate::listener::{AcceptedStream, Listener};
 
 /// Pause after a failed accept; without it, a lack of file descriptors would make the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -42,15 +37,19 @@ const CLIENTS_MAX: u64 = 1 << 20;
 /// of reserved files. At the limit, new connections wait in the listen queue of the system.
 const REJECTIONS_MAX: usize = 32;
 
-/// Port of https in redirects, if no listener with TLS has another one.
-const HTTPS_PORT: u16 = 443;
-
 /// Minimum interval between warnings that the connection limit is reached.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Listening sockets and the slots for client connections.
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
+    /// Listeners that reloads open; there are none after the stop.
+    changes: mpsc::Receiver<Change>,
+    slots: Slots,
+}
+
+/// Limits on connections that are accepted, and on those that are rejected.
+struct Slots {
     permits: Arc<Semaphore>,
     rejections: Arc<Semaphore>,
     clients_max: usize,
@@ -64,51 +63,26 @@ enum Incoming {
     Closed,
 }
 
+/// Event of the accept loop.
+enum Next {
+    Accepted(io::Result<Incoming>),
+    Changed(Change),
+}
+
 impl Listeners {
-    /// Binds all addresses, or none.
-    ///
-    /// # Errors
-    /// A message with the address, the cause and the option to change if an address cannot be bound.
-    pub(crate) fn bind(
-        listeners: &[ResolvedListener],
-        limits: &Arc<AddressLimits>,
-        tls: Option<&Tls>,
-        inherited: &InheritedSockets,
-    ) -> anyhow::Result<Self> {
-        let mut sockets = Vec::new();
-        for listener in listeners {
-            let opened = open(&listener.address, inherited)?;
-            sockets.extend(opened.into_iter().map(|socket| (listener, socket)));
-        }
-        let mut ports = sockets.iter().filter(|(listener, _)| listener.tls);
-        let https_port = ports.find_map(|(_, socket)| Some(socket.address()?.tcp()?.port()));
-        let https_port = https_port.unwrap_or(HTTPS_PORT);
-        let bound = sockets.into_iter().map(|(listener, socket)| {
-            let tls = match tls.filter(|_| listener.tls) {
-                Some(tls) => Some(tls.server(listener)?),
-                None => None,
-            };
-            let ids = listener.sites.iter().map(|id| id.as_str().into());
-            let rules = AcceptRules {
-                proxy_protocol: listener.proxy_protocol,
-                tls,
-                is_h2c: listener.protocols.contains(&Protocol::H2c),
-                role: match listener.role {
-                    ListenerRole::Redirect => Role::Redirect(https_port),
-                    // Listeners of the other roles are not for clients.
-                    ListenerRole::Serve | ListenerRole::Admin | ListenerRole::Probe => Role::Serve,
-                },
-                sites: (!listener.sites.is_empty()).then(|| ids.collect()),
-                ..AcceptRules::cleartext(listener.address.to_string(), limits.clone())
-            };
-            anyhow::Ok(Listener { socket, rules: Arc::new(rules) })
-        });
-        let listeners = bound.collect::<anyhow::Result<_>>()?;
+    /// Accepts connections of the listeners of `opener`, and of those that `changes` brings.
+    pub(crate) fn new(opener: &Opener, changes: mpsc::Receiver<Change>) -> Self {
         let clients_max = clients_max(getrlimit(Resource::Nofile).current);
         tracing::debug!(clients_max, "client connection limit set from the limit on open files");
-        let permits = Arc::new(Semaphore::new(clients_max));
-        let rejections = Arc::new(Semaphore::new(REJECTIONS_MAX));
-        Ok(Self { listeners, permits, rejections, clients_max })
+        Self {
+            listeners: opener.listeners(),
+            changes,
+            slots: Slots {
+                permits: Arc::new(Semaphore::new(clients_max)),
+                rejections: Arc::new(Semaphore::new(REJECTIONS_MAX)),
+                clients_max,
+            },
+        }
     }
 
     /// Bound addresses, with the ports that the system chose.
@@ -130,7 +104,7 @@ impl Listeners {
     /// Accepts connections and hands them to the workers until `stop` resolves. Above the limit,
     /// connections are answered with 503.
     pub(crate) async fn accept_until<T>(
-        &self,
+        &mut self,
         stop: impl Future<Output = T>,
         workers: &mut Workers,
     ) -> T {
@@ -138,21 +112,43 @@ impl Listeners {
         let mut warned = None;
         loop {
             self.warn_if_full(&mut warned);
-            let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
+            let next = tokio::select! {
+                accepted = self.slots.accept(&self.listeners) => Next::Accepted(accepted),
+                Some(change) = self.changes.recv() => Next::Changed(change),
                 stopped = &mut stop => return stopped,
             };
-            self.hand_over(accepted, workers).await;
+            match next {
+                Next::Accepted(accepted) => self.hand_over(accepted, workers).await,
+                Next::Changed(change) => self.change(change, workers).await,
+            }
         }
+    }
+
+    /// Replaces the listeners, and closes those that are not among the new ones.
+    async fn change(&mut self, change: Change, workers: &mut Workers) {
+        let mut removed = std::mem::replace(&mut self.listeners, change.listeners);
+        let stays = |one: &Listener| {
+            self.listeners.iter().any(|listener| Arc::ptr_eq(&listener.socket, &one.socket))
+        };
+        removed.retain(|listener| !stays(listener));
+        // The receiver has gone only while the process stops.
+        let _ = change.done.send(());
+        self.empty(&removed, workers).await;
     }
 
     /// Hands over the connections that wait in the listen queues, and closes the sockets.
     pub(crate) async fn close(self, workers: &mut Workers) {
+        self.empty(&self.listeners, workers).await;
+    }
+
+    /// Hands over the connections that wait in the listen queues of some listeners.
+    async fn empty(&self, listeners: &[Listener], workers: &mut Workers) {
         // The runtime learns of connections that have just arrived.
         tokio::task::yield_now().await;
-        for _ in 0..self.listeners.len().saturating_mul(BACKLOG_MAX) {
+        for _ in 0..listeners.len().saturating_mul(BACKLOG_MAX) {
             // Only an empty queue makes the first poll wait.
-            let Some(accepted) = unconstrained(self.accept()).now_or_never() else { return };
+            let accepted = unconstrained(self.slots.accept(listeners)).now_or_never();
+            let Some(accepted) = accepted else { return };
             self.hand_over(accepted, workers).await;
         }
     }
@@ -179,9 +175,9 @@ impl Listeners {
 
     fn warn_if_full(&self, warned: &mut Option<Instant>) {
         let is_due = warned.is_none_or(|warned| warned.elapsed() >= FULL_WARNING_INTERVAL);
-        if is_due && self.permits.available_permits() == 0 {
+        if is_due && self.slots.permits.available_permits() == 0 {
             *warned = Some(Instant::now());
-            let clients_max = self.clients_max;
+            let clients_max = self.slots.clients_max;
             tracing::warn!(
                 clients_max,
                 "client connection limit reached: further connections get 503; raise the limit on \
@@ -189,12 +185,15 @@ impl Listeners {
             );
         }
     }
+}
 
-    async fn accept(&self) -> io::Result<Incoming> {
+impl Slots {
+    /// Accepts a connection of one of the listeners.
+    async fn accept(&self, listeners: &[Listener]) -> io::Result<Incoming> {
         let rejection = self.rejections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer, rules) = std::future::poll_fn(|cx| {
             let ready =
-                self.listeners.iter().find_map(|listener| match listener.socket.poll_accept(cx) {
+                listeners.iter().find_map(|listener| match listener.socket.poll_accept(cx) {
                     Poll::Ready(accepted) => {
                         Some(accepted.map(|(stream, peer)| (stream, peer, listener.rules.clone())))
                     }
@@ -209,35 +208,6 @@ impl Listeners {
             Err(_) => Ok(Incoming::Rejected(stream, peer, rejection)),
         }
     }
-}
-
-/// Warns of inherited sockets that no listener has: connections to them would wait for ever.
-pub(super) fn warn_of_unused<'a>(
-    used: impl Iterator<Item = &'a ListenAddress>,
-    inherited: &InheritedSockets,
-) {
-    let used = used.filter_map(|address| match address {
-        ListenAddress::Inherited(name) => Some(name.as_str()),
-        _ => None,
-    });
-    let used: Vec<&str> = used.collect();
-    for name in inherited.unused(&used) {
-        tracing::warn!(
-            "inherited socket \"{name}\" is not used: add [[listener]] with address = \"fd:{name}\""
-        );
-    }
-}
-
-fn open(
-    address: &ListenAddress,
-    inherited: &InheritedSockets,
-) -> anyhow::Result<Vec<ListeningSocket>> {
-    ListeningSocket::open(address, inherited).map_err(|error| {
-        anyhow::anyhow!(
-            "cannot listen on {address}: {error}; choose another address with --listen, or \
-             `listen` or [[listener]] in the file"
-        )
-    })
 }
 
 /// Answers a connection above the limit with 503.

@@ -57,6 +57,7 @@ impl Running {
             is_hurried = waited.is_ok();
         }
         // An open listener would accept connections that are never served; a closed one refuses them.
+        self.reload.opener().close();
         self.listeners.close(&mut self.workers).await;
         stop.send_replace(true);
         tracing::info!(

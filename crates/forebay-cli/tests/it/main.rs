@@ -12,7 +12,9 @@
 //! | `disk_bodies` | large bodies on disk, read while they are written, and byte ranges |
 //! | `disk_cluster` | instance with a disk that misses purges while it is down |
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
+//! | `load` | steady load on a server |
 //! | `reload` | configuration reload |
+//! | `reload_listeners` | listeners that a reload adds, changes and removes |
 //! | `http2` | HTTP/2: one key for all protocols, rules, floods |
 //! | `http2_attacks` | published attacks over HTTP/2 |
 //! | `logs` | access log, messages, secrets |
@@ -53,6 +55,7 @@ mod disk_trouble;
 mod endpoints;
 mod http2;
 mod http2_attacks;
+mod load;
 mod logs;
 mod operate;
 mod opt_ins;
@@ -60,6 +63,7 @@ mod probe;
 mod proxies;
 mod purge;
 mod reload;
+mod reload_listeners;
 mod rules;
 mod second_parser;
 mod serve;

@@ -148,6 +148,7 @@ const NIGHTLY: &[Step] = &[
     Step::new("each HTTP rule tested?", "xtask mutate").shows(Shows::LastLine),
     Step::new("public suite with Redis?", "xtask conformance --redis").shows(Shows::LastLine),
     Step::new("real servers and clients?", "xtask real-software").shows(Shows::LastLine),
+    Step::new("previous version beside this one?", "xtask versions").shows(Shows::LastLine),
     Step::new("build time of the library?", "xtask build-time").shows(Shows::LastLine),
     Step::new(
         "lints of the benchmarks?",
@@ -177,6 +178,15 @@ const SOAKS: &[(&str, Step)] = &[
             "test -p forebay-cli --test it --locked acme:: -- --ignored",
         )
         .with(&[(NEEDS_TOOLS, "yes")]),
+    ),
+    (
+        // One after another: they measure time, and need a rate of requests.
+        "lifecycle",
+        Step::new(
+            "stops, restarts and log rotations under load",
+            "test -p forebay-cli --test it --locked lifecycle:: -- --include-ignored --nocapture \
+             --test-threads=1",
+        ),
     ),
     (
         "parsers",

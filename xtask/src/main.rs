@@ -24,6 +24,7 @@ mod process;
 mod real_software;
 mod snippets;
 mod tidy;
+mod versions;
 mod workspace;
 
 /// Automation of forebay.
@@ -73,6 +74,11 @@ enum Command {
     Package(package::Options),
     /// Measures the build of the library from an empty folder.
     BuildTime,
+    /// Runs another version beside this one, with one Redis for both.
+    Versions {
+        /// Commit or tag to build, instead of the newest release.
+        commit: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -102,5 +108,6 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(options) => bench::run(&options),
         Command::Package(options) => package::run(options),
         Command::BuildTime => bench::build_time(),
+        Command::Versions { commit } => versions::run(commit.as_deref()),
     }
 }

@@ -12,6 +12,7 @@
 //! | `disk_bodies` | large bodies on disk, read while they are written, and byte ranges |
 //! | `disk_cluster` | instance with a disk that misses purges while it is down |
 //! | `disk_trouble` | disk tier that cannot be opened, or fails |
+//! | `lifecycle` | starts, stops, restarts and log rotations under load |
 //! | `load` | steady load on a server |
 //! | `reload` | configuration reload |
 //! | `reload_listeners` | listeners that a reload adds, changes and removes |
@@ -26,6 +27,7 @@
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
 //! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
+//! | `versions` | another version beside this one, with one Redis for both |
 //! | `opt_ins` | responses stored by request body, and cache groups |
 //! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
@@ -55,6 +57,7 @@ mod disk_trouble;
 mod endpoints;
 mod http2;
 mod http2_attacks;
+mod lifecycle;
 mod load;
 mod logs;
 mod operate;
@@ -75,4 +78,5 @@ mod stop;
 mod tier;
 mod tls;
 mod tools;
+mod versions;
 mod world;

@@ -150,7 +150,7 @@ async fn the_service_manager_is_notified() -> anyhow::Result<()> {
 }
 
 /// Cache with a listener on the sockets named `web`; `passed` is the only one, if there is one.
-fn activated(origin: &str, passed: Option<&TcpListener>) -> anyhow::Result<Launch> {
+pub(crate) fn activated(origin: &str, passed: Option<&TcpListener>) -> anyhow::Result<Launch> {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n[[listener]]\naddress = \"fd:web\"\n\
          [[site]]\nid = \"shop\"\norigin = \"{origin}\"\n"

@@ -1,9 +1,10 @@
-//! Admin listener: health, metrics, purges, reloads, dashboard.
+//! Admin listener: health, metrics, explanations, purges, reloads, dashboard.
 //!
 //! It listens on its own address. It accepts only its own names as `Host`, because a web page could
 //! otherwise reach it by DNS rebinding. GET never changes state. Off the loopback it requires a
 //! token.
 
+mod explain;
 mod format;
 mod guard;
 mod health;
@@ -149,7 +150,8 @@ impl AdminHandler {
             Err(refusal) => return problem(refusal.status(), refusal.sentence()),
             Ok(()) => {}
         }
-        let path = request.uri().path().to_owned();
+        let (path, query) = (request.uri().path().to_owned(), request.uri().query());
+        let query = query.unwrap_or_default().to_owned();
         match (request.method(), &*path) {
             (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE),
             (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
@@ -162,14 +164,18 @@ impl AdminHandler {
                 let format = format::preferred(request.headers());
                 format::answer(format, self.metrics(format))
             }
+            (&Method::GET, "/explain") => explain::answer(&self.state.service, &query).await,
+            (&Method::POST, "/explain") => explain::answer_live(&self.state.service, request).await,
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
-            (_, "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/purge" | "/reload") => {
-                problem(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "The admin listener does not support this method for this path.",
-                )
-            }
+            (
+                _,
+                "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/explain" | "/purge"
+                | "/reload",
+            ) => problem(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "The admin listener does not support this method for this path.",
+            ),
             _ => problem(
                 StatusCode::NOT_FOUND,
                 "The admin listener has no such path. GET / is the dashboard.",

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args as Group, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::admin_client::AdminArgs;
 use crate::config::nearest;
 use crate::config::resolved::Overrides;
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Origin(OriginArgs),
     /// Invalidate entries in a running cache.
     Purge(PurgeArgs),
+    /// Explain what a running cache would do with a request now, and why.
+    Explain(ExplainUrlArgs),
     /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.
     Probe(ProbeArgs),
     /// Print the completions of a shell.
@@ -244,12 +247,35 @@ pub(crate) struct PurgeArgs {
     /// Remove the entries instead of marking them stale.
     #[arg(long)]
     pub(crate) hard: bool,
-    /// URL of the cache's admin listener.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    pub(crate) admin: String,
-    /// File with the admin listener's token, if it requires one.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Group)]
+pub(crate) struct ExplainUrlArgs {
+    /// URL as clients request it.
+    pub(crate) url: String,
+    /// Header field of the request; may be repeated.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub(crate) fields: Vec<String>,
+    /// Method of the request.
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// Address of the client [default: 127.0.0.1].
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) client: Option<IpAddr>,
+    /// Send one GET to the origin, and judge its response. Nothing is stored.
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with status 3 if the request would not be a hit.
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 /// Target of a purge: exactly one flag, which `purge::run` checks with its own error message.

@@ -14,6 +14,8 @@
 //! | `probe` | probe listener: readiness without a token |
 //! | `probe_command` | `forebay probe`: readiness as an exit code |
 //! | `purge` | `forebay purge`: sends a purge to a running cache |
+//! | `explain_command` | `forebay explain`: asks a running cache about a request |
+//! | `admin_client` | client of the admin listener of a running cache |
 //! | `log` | log output |
 //! | `output` | lines on stdout and stderr, the text of an error, exit codes |
 //! | `small_server` | HTTP servers for operators |
@@ -25,9 +27,11 @@
 //! `cargo xtask tidy` checks that no cycle crosses these folders.
 
 mod admin;
+mod admin_client;
 mod admin_token;
 mod args;
 mod config;
+mod explain_command;
 mod listener;
 mod log;
 mod machine;
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check(&args),
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
+        Command::Explain(args) => explain_command::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
         Command::Completions { shell } => manual::completions(shell),
         Command::Manual { folder } => manual::write_pages(&folder),

@@ -1,22 +1,12 @@
 //! `forebay purge`: sends a purge to the admin listener of a running cache.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context, bail};
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use anyhow::bail;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::admin_client::{self, AdminClient};
 use crate::args::{PurgeArgs, PurgeWhat};
 use crate::output::{USAGE, print_error, print_line};
-
-/// Maximum time for the whole exchange with the cache.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of the answer in bytes; it is one line of JSON.
 const ANSWER_MAX: usize = 64 << 10;
@@ -33,42 +23,11 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
         print_error(format_args!("forebay: name what to purge: {flags}"));
         return Ok(USAGE);
     }
-    let request = request(args)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let exchange = runtime.block_on(async { tokio::time::timeout(TIMEOUT, send(request)).await });
-    let (status, body) = exchange
-        .with_context(|| {
-            format!("the admin listener at {} did not answer within {TIMEOUT:?}", args.admin)
-        })?
-        .map_err(|error| {
-            anyhow::anyhow!(
-                "no cache answers at {} ({}); start it, or give the URL of its admin listener with \
-                 --admin",
-                args.admin,
-                error.root_cause()
-            )
-        })?;
-    report(status, &body, &args.admin)
-}
-
-fn request(args: &PurgeArgs) -> anyhow::Result<Request<Full<Bytes>>> {
-    let admin: Uri = args.admin.parse().with_context(|| format!("--admin {}", args.admin))?;
-    let Some(authority) = admin.authority().filter(|_| admin.scheme_str() == Some("http")) else {
-        bail!("--admin {}: must be a URL such as http://127.0.0.1:8081", args.admin);
-    };
-    let body = json_of(&args.what, args.hard).to_string();
-    let mut request =
-        Request::post(format!("http://{authority}/purge")).header(CONTENT_TYPE, "application/json");
-    if let Some(file) = &args.token_file {
-        request = request.header(AUTHORIZATION, format!("Bearer {}", token(file)?));
-    }
-    Ok(request.body(Full::new(Bytes::from(body)))?)
-}
-
-fn token(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("token file {} cannot be read", file.display()))?;
-    Ok(text.trim().to_owned())
+    let client = AdminClient::new(&args.admin)?;
+    let body = json_of(&args.what, args.hard);
+    let asked = client.ask(Method::POST, "/purge", Some(&body), ANSWER_MAX);
+    let (status, body) = admin_client::run(asked)?;
+    report(status, &serde_json::from_slice(&body).unwrap_or(Value::Null), client.url())
 }
 
 fn json_of(what: &PurgeWhat, hard: bool) -> Value {
@@ -79,15 +38,6 @@ fn json_of(what: &PurgeWhat, hard: bool) -> Value {
         (.., Some(site)) => json!({ "site": site, "hard": hard }),
         _ => json!({ "all": true, "hard": hard }),
     }
-}
-
-async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Value)> {
-    let client = Client::builder(TokioExecutor::new()).build_http();
-    let response = client.request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-    Ok((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
 /// Prints the result of the purge. Only some of the failures leave the cache unchanged.

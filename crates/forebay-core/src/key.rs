@@ -375,6 +375,22 @@ pub fn variant<'v>(
     key
 }
 
+/// Returns the selecting fields in the key of a [`variant`] of `primary`, with their values; `None`
+/// is an absent field. Empty if `key` is no such key.
+#[must_use]
+pub fn fields_of_variant<'k>(
+    primary: KeyRef<'_>,
+    key: KeyRef<'k>,
+) -> Vec<(&'k [u8], Option<&'k [u8]>)> {
+    let mut parts = key.parts().skip(primary.parts().count() + 1);
+    let mut fields = Vec::new();
+    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        let value = value.split_first().filter(|(is_present, _)| **is_present == 1);
+        fields.push((name, value.map(|(_, value)| value)));
+    }
+    fields
+}
+
 /// Returns the key of auxiliary state of the entry under `key`: that key with `question` as a
 /// further part. Used for the stored byte ranges of an entry, and for loads of one byte range.
 /// `question` must be chosen so that no entry has the same key.
@@ -393,6 +409,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_fields_of_a_variant_are_read_from_its_key() {
+        let primary = KeyBuf::new("site").part(b"/a").clone();
+        let fields = [("accept", Some(Cow::from(&b"x"[..]))), ("cookie", None)];
+        let variant = variant(primary.borrowed(), 7, fields.into_iter());
+        let read = fields_of_variant(primary.borrowed(), variant.borrowed());
+        assert_eq!(read, [(&b"accept"[..], Some(&b"x"[..])), (b"cookie", None)]);
+        assert!(fields_of_variant(primary.borrowed(), primary.borrowed()).is_empty());
+    }
 
     fn built(parts: &[Vec<u8>]) -> KeyBuf {
         let mut key = KeyBuf::new("site");

@@ -50,6 +50,11 @@ impl Index {
         Some(*location)
     }
 
+    /// Returns the location without marking the entry as hit.
+    pub(crate) fn get(&self, digest: Digest) -> Option<Location> {
+        self.shard(digest).lock().get(&digest).copied().filter(|location| !location.is_gone())
+    }
+
     /// Inserts a location and returns the previous one.
     pub(crate) fn put(&self, digest: Digest, location: Location) -> Option<Location> {
         let before = self

@@ -18,6 +18,7 @@ use crate::error::Refusal;
 use crate::files::buffers::{BUFFER_MAX, Buffers};
 use crate::files::io::{OpenFile, read_new};
 use crate::format::layout::{Digest, Kind, Location, Pointer, RECORD_HEADER_LEN, RecordHeader};
+use crate::index::Index;
 use crate::read::bodies::{BodyFile, BodyOpening};
 use crate::shared::Shared;
 
@@ -66,15 +67,30 @@ impl Shared {
         if self.health.condition() == Condition::Stopped {
             return Err(Refusal::Stopped.into());
         }
-        let found = self.find(key).await?;
+        let found = self.find(key, Index::hit).await?;
         count(if found.is_some() { &self.counters.hits } else { &self.counters.misses });
         Ok(found)
     }
 
-    async fn find(self: &Arc<Self>, key: KeyRef<'_>) -> Result<Option<Read>, TierError> {
+    /// Looks up an entry for a report: it is not counted, and not kept longer.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) async fn peek(self: &Arc<Self>, key: KeyRef<'_>) -> Result<Option<Read>, TierError> {
+        if self.health.condition() == Condition::Stopped {
+            return Err(Refusal::Stopped.into());
+        }
+        self.find(key, Index::get).await
+    }
+
+    async fn find(
+        self: &Arc<Self>,
+        key: KeyRef<'_>,
+        locate: fn(&Index, Digest) -> Option<Location>,
+    ) -> Result<Option<Read>, TierError> {
         let digest = Digest::of(key.bytes(), self.seed);
         for _ in 0..TRIES_MAX {
-            let Some(location) = self.index.hit(digest) else { return Ok(None) };
+            let Some(location) = locate(&self.index, digest) else { return Ok(None) };
             match self.read_at(digest, location, key).await? {
                 ReadAttempt::Found(read) => return Ok(Some(*read)),
                 ReadAttempt::Damaged => {

@@ -25,6 +25,10 @@ impl Tier for Disk {
         async move { Ok(self.shared.read(key).await?.map(Read::whole)) }.boxed()
     }
 
+    fn peek<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        async move { Ok(self.shared.peek(key).await?.map(Read::whole)) }.boxed()
+    }
+
     fn begin<'a>(
         &'a self,
         key: KeyRef<'a>,

@@ -12,6 +12,7 @@
 //! request, only the [`FillRules`] derived from it.
 
 pub(crate) mod cluster_lease;
+pub(crate) mod inspect;
 pub(crate) mod lower_lookup;
 mod pump;
 mod store;
@@ -43,6 +44,8 @@ use crate::runtime::clock::ThreadDice;
 use crate::runtime::event::{Event, LeaseEvent};
 use crate::tiers::lease::Release;
 use crate::tiers::lower::Deadline;
+pub use inspect::{TierEntry, TierReport};
+
 use cluster_lease::{LeaseAnswer, LeaseUse, Leased, WritePermission};
 use lower_lookup::{
     Family, FoundBody, FoundEntry, Search, SearchState, SeenInShared, StaleEntry, TierDemand,

@@ -206,6 +206,13 @@ impl Flights {
         Role::Lead(self.start(&mut shard, request, Audience::Shared, position()))
     }
 
+    /// Returns the flight that a caller would follow, without following it.
+    pub(crate) fn peek(&self, request: JoinRequest<'_>) -> Option<Arc<Flight>> {
+        let shard = self.shard(request.primary).lock();
+        let flights = shard.flights.get(request.primary.bytes())?;
+        flights.iter().rev().find(|flight| request.accepts(flight)).cloned()
+    }
+
     /// Starts a flight that no caller may follow, so that a purge finds it.
     pub(crate) fn lead_alone(
         self: &Arc<Self>,
@@ -407,6 +414,11 @@ impl Flight {
     /// Takes the duty to release the lease. Returns `true` the first time.
     pub(crate) fn take_release(&self) -> bool {
         !self.released.swap(true, Ordering::Relaxed)
+    }
+
+    /// Number of followers.
+    pub(crate) fn followers(&self) -> usize {
+        self.followers.load(Ordering::Relaxed)
     }
 
     fn is_joined_by(&self, key: KeyRef<'_>) -> bool {

@@ -40,14 +40,18 @@ pub use engine::{Engine, Traffic};
 pub use entry::body::{Body, BodyReader, BrokenBody, Content, Parts, PieceStream};
 pub use entry::select::{Credentials, Select};
 pub use entry::{Entry, Head};
+pub use fill::{TierEntry, TierReport};
 pub use flight::batch::BatchPart;
 pub use flight::load::{
     AnswerFor, Audience, Extent, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded,
     Passed,
 };
 pub use flight::source::Source;
-pub use lookup::{Coalesce, Lookup, LookupResult, Miss, Outcome};
+pub use lookup::{
+    BackOff, Coalesce, Lookup, LookupResult, Miss, Outcome, PassMarker, StoredVariant,
+};
 pub use memory::{Limits, MemoryTier};
+pub use miss::{Forecast, RunningLoad};
 pub use purge::publish::{Propagation, Purged};
 pub use purge_log::cluster::{BusStatus, Cluster};
 pub use purge_log::watch::Watch;

@@ -8,11 +8,13 @@
 //! A lookup is synchronous and allocates nothing. This folder uses `engine`, `memory`, `flight`
 //! (sources, pass markers), `entry` and `runtime`; it never sees a lower tier, a load or the bus.
 
+mod inspect;
 mod request;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
+use forebay_core::judge::Dice;
 use forebay_core::key::Name;
 use forebay_core::{
     Demand, Key, KeyRef, OriginFailure, Position, PurgeState, Stale, Timestamp, Verdict, Why,
@@ -27,6 +29,7 @@ use crate::flight::pass_markers::Marked;
 use crate::flight::source::Source;
 use crate::memory::Found;
 use crate::runtime::clock::ThreadDice;
+pub use inspect::{BackOff, PassMarker, StoredVariant};
 pub use request::{Coalesce, Lookup};
 
 /// Result of a lookup in memory.
@@ -168,7 +171,7 @@ impl Engine {
         if lookup.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
             return LookupResult::Hit(Outcome { entry, source: Source::Hit, why: None });
         }
-        self.judged(lookup, entry, now)
+        self.judged(lookup, entry, now, &mut ThreadDice)
     }
 
     /// Returns the entry of a plain hit: fresh, not in the last tenth of its lifetime, not affected
@@ -209,9 +212,15 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn judged(&self, lookup: &Lookup<'_>, entry: Arc<Entry>, now: Timestamp) -> LookupResult {
+    fn judged(
+        &self,
+        lookup: &Lookup<'_>,
+        entry: Arc<Entry>,
+        now: Timestamp,
+        dice: &mut impl Dice,
+    ) -> LookupResult {
         let state = self.log.state_of(lookup.key, &entry);
-        let verdict = judge(&entry.meta, lookup.demand, state, now, &mut ThreadDice);
+        let verdict = judge(&entry.meta, lookup.demand, state, now, dice);
         if verdict != Verdict::Serve {
             return LookupResult::judged(lookup, entry, state, verdict);
         }

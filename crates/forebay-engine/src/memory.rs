@@ -131,12 +131,35 @@ impl MemoryTier {
 
     /// Returns the entry that [`find`](Self::find) would return, without counting as a use.
     pub(crate) fn peek_for(&self, primary: KeyRef<'_>, select: &dyn Select) -> Option<Arc<Entry>> {
-        match self.peek(primary)? {
-            Slot::Entry(entry) => Some(entry),
-            Slot::Variants(variants) => {
+        match self.peek_found(primary, select) {
+            Found::Entry(entry) => Some(entry),
+            Found::NoVariant(_) | Found::Nothing => None,
+        }
+    }
+
+    /// Returns the result of [`find`](Self::find), without counting as a use.
+    pub(crate) fn peek_found(&self, primary: KeyRef<'_>, select: &dyn Select) -> Found {
+        match self.peek(primary) {
+            None => Found::Nothing,
+            Some(Slot::Entry(entry)) => Found::Entry(entry),
+            Some(Slot::Variants(variants)) => {
                 let fields = selected(&variants.vary, select);
                 let key = key::variant(primary, variants.generation, fields);
-                self.peek_at(key.borrowed())
+                let entry = self.peek_at(key.borrowed());
+                entry.map_or_else(|| Found::NoVariant(variants.vary.clone()), Found::Entry)
+            }
+        }
+    }
+
+    /// Returns all entries under a primary key with their own keys, without counting as uses.
+    pub(crate) fn peek_all(&self, primary: KeyRef<'_>) -> Vec<(Key, Arc<Entry>)> {
+        match self.peek(primary) {
+            None => Vec::new(),
+            Some(Slot::Entry(entry)) => vec![(primary.to_key(), entry)],
+            Some(Slot::Variants(variants)) => {
+                let keys = variants.members.keys().into_iter();
+                keys.filter_map(|key| self.peek_at(key.borrowed()).map(|entry| (key, entry)))
+                    .collect()
             }
         }
     }

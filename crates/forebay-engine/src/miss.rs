@@ -11,6 +11,7 @@
 //! alone. This folder uses `lookup`, `fill`, `flight`, `engine` and `runtime`; it never sees a tier,
 //! a lease or the body of an entry.
 
+mod forecast;
 mod refresh;
 mod wait;
 
@@ -30,6 +31,7 @@ use crate::flight::{Flight, FlightResult, JoinRequest, LeaderGuard, Role};
 use crate::lookup::{Arrival, Coalesce, Lookup, LookupResult, Miss, Outcome};
 use crate::runtime::event::Event;
 use crate::runtime::sync::spawn;
+pub use forecast::{Forecast, RunningLoad};
 use wait::Waited;
 
 /// Maximum number of flights that a caller joins before it loads alone: a cold key costs one, a
@@ -301,15 +303,24 @@ impl Engine {
     /// the error. An error response of the origin is not repeated: only its origin may say for how
     /// long it holds.
     fn back_off(&self, lookup: &Lookup<'_>, miss: &Miss) -> Option<Result<Outcome, LoadError>> {
-        let failed = self.recent_failure(lookup, miss)?;
-        let stale = self.fallback(lookup, miss, failed.trouble(lookup.demand), Why::BackOff);
-        let answer = match (stale, failed) {
-            (Some(outcome), _) => Ok(outcome),
-            (None, LoadError::Answered(_)) => return None,
-            (None, failed) => Err(LoadError::RecentlyFailed(Arc::new(failed))),
-        };
+        let answer = self.answer_in_back_off(lookup, miss)?;
         self.observer.observe(Event::BackingOff(lookup.key));
         Some(answer)
+    }
+
+    /// Returns the answer of [`back_off`](Self::back_off).
+    fn answer_in_back_off(
+        &self,
+        lookup: &Lookup<'_>,
+        miss: &Miss,
+    ) -> Option<Result<Outcome, LoadError>> {
+        let failed = self.recent_failure(lookup, miss)?;
+        let stale = self.fallback(lookup, miss, failed.trouble(lookup.demand), Why::BackOff);
+        match (stale, failed) {
+            (Some(outcome), _) => Some(Ok(outcome)),
+            (None, LoadError::Answered(_)) => None,
+            (None, failed) => Some(Err(LoadError::RecentlyFailed(Arc::new(failed)))),
+        }
     }
 
     /// Returns the error of the last load of this key while the engine starts no new load for it

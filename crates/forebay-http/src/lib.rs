@@ -19,6 +19,7 @@
 //! | `record` | record of a response, made when it ends | client |
 //! | `settings`, `authority` | settings of a site; host and port | |
 //! | `endpoint_status` | status of an origin server, for reports | |
+//! | [`explanation`] | explanation of a request, for reports | |
 //! | `client` | client and connection of a request | |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | record |
 //!
@@ -32,6 +33,7 @@ mod client;
 mod direct;
 pub mod edge;
 mod endpoint_status;
+pub mod explanation;
 mod failure;
 mod load;
 pub mod metrics;
@@ -58,6 +60,7 @@ pub use record::{
 };
 pub use response::body::ResponseBody;
 pub use service::Service;
+pub use service::explain::{ExplainRequest, LiveResponse};
 pub use settings::{
     Balance, BreakerSettings, ClientAccess, EjectionSettings, EndpointAddress, EndpointSettings,
     EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns, OriginSettings, PhaseTimeouts,

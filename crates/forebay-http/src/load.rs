@@ -7,6 +7,7 @@
 
 mod by_body;
 mod client_request;
+mod decision;
 mod fetch;
 pub(crate) mod invalidate;
 mod judge;
@@ -37,6 +38,7 @@ use crate::stored::head::Answer;
 
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use client_request::{ClientRequest, tidy_fields};
+pub(crate) use decision::DecisionRecorder;
 pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
@@ -164,8 +166,10 @@ impl Load for HttpLoad {
             FetchMode::Whole | FetchMode::AsRequested => &Method::GET,
         };
         let request = &self.0.request;
+        let begun = request.clock.exact();
         let loaded = request.with_timeout(self.0.load(prior.as_deref(), company)).await;
         request.log_failure(method, prior.as_deref(), &loaded);
+        request.record_decision(self.0.key.borrowed(), &loaded, begun);
         loaded
     }
 

@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 
 use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
+use crate::record::decisions::Decisions;
 use crate::record::{End, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
@@ -90,6 +91,7 @@ pub enum MetricsFormat {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    decisions: Arc<Decisions>,
     responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
     loads: Family<LoadLabels, Counter>,
@@ -152,6 +154,7 @@ impl Metrics {
         let usage = UsageMetrics::default();
         let mut metrics = Self {
             registry: Registry::with_prefix("forebay"),
+            decisions: Arc::default(),
             responses: Arc::default(),
             lookups: Family::default(),
             loads: Family::default(),
@@ -348,6 +351,11 @@ impl Metrics {
         drop(self.staleness.get_or_create(&site()));
         drop(self.in_flight.get_or_create(&site()));
         drop(self.tunnels.get_or_create(&site()));
+    }
+
+    /// Returns the last decisions about loads.
+    pub(crate) fn decisions(&self) -> &Arc<Decisions> {
+        &self.decisions
     }
 
     /// Returns the id of the site of a slot.
@@ -579,7 +587,10 @@ impl Observer for Metrics {
                 self.loads.get_or_create(&LoadLabels { site: site.site, result }).inc();
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
-            Event::BodyOutgrown(key) => self.count_body(key, "outgrown"),
+            Event::BodyOutgrown(key) => {
+                self.decisions.outgrew(key);
+                self.count_body(key, "outgrown");
+            }
             Event::BodyNotAdmitted(key) => self.count_body(key, "crowded-out"),
             Event::LoadWaits(_) => self.count_admission("waited", 1),
             Event::LoadRefused(_) => self.count_admission("refused", 1),

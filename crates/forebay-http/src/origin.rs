@@ -201,6 +201,20 @@ impl Origin {
         self.breaker.as_ref().map(SiteBreaker::state)
     }
 
+    /// Returns the error that a request without a body gets now because the circuit breaker is not
+    /// closed; `None` if it is closed or there is none. A safe request gets it also while it starts a
+    /// trial in the background.
+    pub(crate) fn rejects(&self, method: &Method) -> Option<LoadError> {
+        let breaker = self.breaker.as_ref().filter(|it| it.state() != CallState::Closed)?;
+        let is_rejected = method.is_safe() || !breaker.time_left().is_zero();
+        is_rejected.then(|| breaker.unavailable())
+    }
+
+    /// Returns the time until the next trial request of an open circuit breaker, at most.
+    pub(crate) fn breaker_time_left(&self) -> Duration {
+        self.breaker.as_ref().map_or(Duration::ZERO, SiteBreaker::time_left)
+    }
+
     /// Returns the status of each endpoint.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = EndpointStatus> {
         self.group.statuses()

@@ -5,6 +5,7 @@
 //! agree. This folder has the data alone; [`Recorder`] is implemented by the service.
 
 mod access;
+pub(crate) mod decisions;
 mod labels;
 mod open;
 

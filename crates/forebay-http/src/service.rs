@@ -14,6 +14,7 @@ pub(crate) mod by_body;
 mod challenge;
 mod dispatch;
 mod ended;
+pub mod explain;
 pub(crate) mod forward;
 mod hit;
 mod origin_request;

@@ -167,6 +167,24 @@ impl Inner {
         Ok(self.check_and_count(endpoint, opened, key, answer).await)
     }
 
+    /// Reads an entry for a report, without counting the read or its result.
+    async fn peek(&self, key: KeyRef<'_>) -> Result<Option<Stored>, TierError> {
+        let (_, endpoint) = self.used()?;
+        let name = entry_name(&self.namespace, key);
+        if endpoint.pending_removals.contains(&name) {
+            return Ok(None);
+        }
+        let asked = self.clock.now();
+        let bytes_max = envelope::value_max(self.sealing.object_max);
+        let found = endpoint.read_with_left(&name, bytes_max).await.map_err(failed)?;
+        let Some(RawValue { value, age_source }) = found else { return Ok(None) };
+        let receipt = Receipt { age_source, asked };
+        match envelope::open(&value, &name, key, receipt, &self.sealing) {
+            Ok(opened) => Ok(Some(self.check_purges(endpoint, opened, key, None).await)),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Reads several keys in one round trip.
     async fn read_many(&self, keys: &[Key]) -> Result<Vec<Option<Stored>>, TierError> {
         let (_, endpoint) = self.used()?;
@@ -242,6 +260,10 @@ impl Tier for Redis {
 
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
         self.0.read(key).boxed()
+    }
+
+    fn peek<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.0.peek(key).boxed()
     }
 
     fn open_many<'a>(

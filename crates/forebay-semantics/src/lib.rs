@@ -5,6 +5,7 @@
 //! | Cache-Control directives of request and response | 9111 section 5.2, 5.4; 5861; 8246 | [`directives`] |
 //! | targeted cache control fields | 9213 | [`policy`] |
 //! | storability of a response, with the reason against it | 9111 sections 3, 3.5, 5.2.2.3 | [`mod@storable`] |
+//! | reasons of a decision, with the field that decided and advice | all of these | [`advice`] |
 //! | fields that may not be stored | 9111 sections 5.2.2.4, 5.2.2.7 | [`withheld`] |
 //! | freshness lifetime and age | 9111 section 4.2; 5861 | [`mod@lifetime`] |
 //! | requirements of a request | 9111 section 5.2.1 | [`mod@demand`] |
@@ -33,6 +34,7 @@
 //! Deliberately absent: a clock (the current date is an argument), I/O, bodies, configuration, and
 //! everything that depends on stored entries.
 
+pub mod advice;
 pub mod directives;
 mod fields;
 pub mod forwarding;
@@ -57,7 +59,7 @@ pub use forwarding::networks::{self, Networks, PeerAddress};
 pub use forwarding::scheme::Scheme;
 pub use forwarding::{cdn_loop, client_address, hop, trailers};
 pub use freshness::demand::{self, demand};
-pub use freshness::lifetime::{self, initial_age, lifetime};
+pub use freshness::lifetime::{self, SetBy, initial_age, lifetime};
 pub use invalidation::groups;
 pub use invalidation::unsafe_methods::{self, Target, also_invalidated, invalidates, is_safe};
 pub use message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemoval};

@@ -57,6 +57,25 @@ pub enum Unstorable {
 }
 
 impl Unstorable {
+    /// Every reason, in the order of declaration; for tables and metrics.
+    pub const ALL: [Self; 15] = [
+        Self::Method,
+        Self::RequestNoStore,
+        Self::NoStore,
+        Self::Private,
+        Self::Authorization,
+        Self::SetCookie,
+        Self::Cookie,
+        Self::VaryAny,
+        Self::Status,
+        Self::Partial,
+        Self::NoFreshness,
+        Self::Rule,
+        Self::UnkeyedCredentials,
+        Self::EditFailed,
+        Self::TypeMismatch,
+    ];
+
     /// Returns the stable code of the reason, for `Cache-Status` and logs.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -153,6 +172,21 @@ pub fn storable(
     case.refusal(is_part.then_some(Unstorable::Partial)).map_or(Ok(()), Err)
 }
 
+/// Returns every reason against storing this response, the first one first; empty if
+/// [`check_storable`] stores it. For reports: the decision itself stops at the first reason.
+#[must_use]
+pub fn objections(
+    asked: RequestRef<'_>,
+    answered: ResponseRef<'_>,
+    rules: &Rules,
+    received: WallTime,
+) -> Vec<Unstorable> {
+    let case = Case::qualified(Exchange { asked, answered }, rules, received);
+    let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
+    let reasons = case.reasons(is_part.then_some(Unstorable::Partial));
+    reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+}
+
 #[derive(Clone, Copy)]
 struct Exchange<'a> {
     asked: RequestRef<'a>,
@@ -188,10 +222,15 @@ impl<'a> Case<'a> {
 
     /// Returns the first reason against storing it. `of_part` is the reason that applies to a 206.
     fn refusal(&self, of_part: Option<Unstorable>) -> Option<Unstorable> {
+        self.reasons(of_part).into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+    }
+
+    /// Returns all reasons in the order of their precedence, and whether each applies.
+    fn reasons(&self, of_part: Option<Unstorable>) -> [(bool, Unstorable); 12] {
         let Exchange { asked, answered } = self.exchange;
         let said = &self.policy.said;
         let ignores = |prohibition| self.rules.forced.ignored.has(prohibition);
-        let reasons = [
+        [
             (asked.method != Method::GET, Unstorable::Method),
             (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
             (of_part.is_some(), Unstorable::Partial),
@@ -211,8 +250,7 @@ impl<'a> Case<'a> {
             (!self.is_of_use(), Unstorable::NoFreshness),
             (self.is_forced_with_credentials(), Unstorable::UnkeyedCredentials),
             (self.is_guessed_with_cookie(), Unstorable::Cookie),
-        ];
-        reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+        ]
     }
 
     /// RFC 9111 section 7.3 permits storing such responses and warns of it. The default is not to

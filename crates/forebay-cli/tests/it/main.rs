@@ -36,6 +36,7 @@
 //! | `bad_input` | malformed input of clients and origins |
 //! | `broken` | stale responses while the origin is broken |
 //! | `clocks` | a wall clock that jumps by an hour while the cache runs |
+//! | `explain` | `forebay explain` and its endpoint |
 //! | `stampede` | crowds of 500 clients |
 //!
 //! Assertions are on counters and responses; only the drain is asserted by time.
@@ -55,6 +56,7 @@ mod disk_bodies;
 mod disk_cluster;
 mod disk_trouble;
 mod endpoints;
+mod explain;
 mod http2;
 mod http2_attacks;
 mod lifecycle;

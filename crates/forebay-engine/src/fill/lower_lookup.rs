@@ -127,19 +127,19 @@ pub(super) struct TierPosition {
 
 /// Creation and end of freshness of an entry.
 #[derive(Clone, Copy)]
-struct Lifespan {
+pub(super) struct Lifespan {
     born: Timestamp,
     end: Timestamp,
 }
 
 impl Lifespan {
-    fn of(meta: &Meta) -> Self {
+    pub(super) fn of(meta: &Meta) -> Self {
         Self { born: meta.born, end: meta.born.plus(meta.lifetime().fresh) }
     }
 
     /// Lifespan of the entry in memory. An unverified or soft-purged entry is replaced by a valid
     /// one of the same age, but not by one that is only fresh for longer.
-    fn of_prior(prior: &Entry, state: PurgeState) -> Self {
+    pub(super) fn of_prior(prior: &Entry, state: PurgeState) -> Self {
         if state == PurgeState::Valid {
             return Self::of(&prior.meta);
         }
@@ -149,7 +149,7 @@ impl Lifespan {
 
     /// Returns `true` if an entry is younger, or the same and fresh for longer: a tier may keep for
     /// an hour an entry that the tier above revalidates every minute.
-    fn is_newer_than(self, known: Self) -> bool {
+    pub(super) fn is_newer_than(self, known: Self) -> bool {
         self.born.since(known.born) >= YOUNGER_MIN || self.end.since(known.end) >= YOUNGER_MIN
     }
 }
@@ -437,34 +437,22 @@ impl<'a, L: Load> TierSearch<'a, L> {
     /// knows those that reached it. An entry of another tier counts as older than every purge. Only
     /// an entry that no purge has affected counts as loaded now.
     fn candidate(&self, record: Stored, position: TierPosition) -> Option<Candidate> {
-        let Stored { mut meta, head, body, vetted, stamp: _, parts, suspect } = record;
         let log = &self.engine.log;
-        let carries_out = self.engine.lower.carries_out_purges(position.tier_index);
-        meta.position = if carries_out { self.carried_out } else { Position::default() };
-        let joined = self.engine.joined.as_ref();
-        let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
-        let known = vetted.filter(|_| !is_behind);
-        let state = known.unwrap_or_else(|| self.state_of(&meta, suspect));
+        let place = RecordPlace { primary: self.primary(), tier_index: position.tier_index };
+        let CheckedRecord { mut meta, state, is_vetted } =
+            self.engine.check_record(place, &record, self.carried_out);
+        let Stored { head, body, parts, .. } = record;
         match state {
             // An entry that is going to be unverified must not count as new in memory.
-            PurgeState::Valid if known.is_none() && log.doubts_time(meta.departed) => {}
+            PurgeState::Valid if !is_vetted && log.doubts_time(meta.departed) => {}
             PurgeState::Valid => meta.position = self.position,
-            PurgeState::SoftPurged if known.is_some() => meta.position = self.position,
+            PurgeState::SoftPurged if is_vetted => meta.position = self.position,
             PurgeState::SoftPurged => {}
             PurgeState::Unverified | PurgeState::Removed => return None,
         }
         let softened = state == PurgeState::SoftPurged;
         let head = self.leading.load.decode_head(head)?;
         Some(Candidate { meta, softened, head, body, parts, position })
-    }
-
-    /// Returns the effect of purges on an entry of a tier that does not know them.
-    fn state_of(&self, meta: &Meta, was_unverified: bool) -> PurgeState {
-        let log = &self.engine.log;
-        let recorded = log.recorded_state(self.primary(), meta);
-        let is_unverified = (was_unverified && self.engine.joined.is_some())
-            || log.is_unverified_at(meta.departed, self.engine.clock.now());
-        if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }
     }
 
     /// Returns `true` if an entry satisfies the demand.
@@ -533,8 +521,52 @@ impl<'a, L: Load> TierSearch<'a, L> {
     }
 }
 
+/// Key and tier of a record.
+#[derive(Clone, Copy)]
+pub(super) struct RecordPlace<'a> {
+    pub(super) primary: KeyRef<'a>,
+    pub(super) tier_index: usize,
+}
+
+/// Metadata of a record, with the effect of purges on it.
+pub(super) struct CheckedRecord {
+    pub(super) meta: Meta,
+    pub(super) state: PurgeState,
+    /// `true` if the tier itself has compared the record with all purges.
+    pub(super) is_vetted: bool,
+}
+
+impl Engine {
+    /// Returns the effect of purges on a record of a lower tier. `carried_out` is the position up to
+    /// which the tiers of this instance had applied purges before the record was read.
+    pub(super) fn check_record(
+        &self,
+        place: RecordPlace<'_>,
+        record: &Stored,
+        carried_out: Position,
+    ) -> CheckedRecord {
+        let mut meta = record.meta.clone();
+        let carries_out = self.lower.carries_out_purges(place.tier_index);
+        meta.position = if carries_out { carried_out } else { Position::default() };
+        let joined = self.joined.as_ref();
+        let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
+        let known = record.vetted.filter(|_| !is_behind);
+        let state =
+            known.unwrap_or_else(|| self.state_in_tier(place.primary, &meta, record.suspect));
+        CheckedRecord { meta, state, is_vetted: known.is_some() }
+    }
+
+    /// Returns the effect of purges on an entry of a tier that does not know them.
+    fn state_in_tier(&self, primary: KeyRef<'_>, meta: &Meta, was_unverified: bool) -> PurgeState {
+        let recorded = self.log.recorded_state(primary, meta);
+        let is_unverified = (was_unverified && self.joined.is_some())
+            || self.log.is_unverified_at(meta.departed, self.clock.now());
+        if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }
+    }
+}
+
 /// Returns the generation in the head of a family's record: 8 bytes, little-endian.
-fn generation_of(record: &Stored) -> Option<u64> {
+pub(super) fn generation_of(record: &Stored) -> Option<u64> {
     Some(u64::from_le_bytes(record.head.as_ref().try_into().ok()?))
 }
 

@@ -40,7 +40,12 @@ impl PassMarkers {
 
     /// Returns the marker of a key.
     pub(crate) fn get(&self, key: KeyRef<'_>, now: Timestamp) -> Option<Marked> {
-        self.by_key.get(key).filter(|(until, _)| now < *until).map(|(_, why)| why)
+        self.until(key, now).map(|(_, why)| why)
+    }
+
+    /// Returns the marker of a key, and its end.
+    pub(crate) fn until(&self, key: KeyRef<'_>, now: Timestamp) -> Option<(Timestamp, Marked)> {
+        self.by_key.get(key).filter(|(until, _)| now < *until)
     }
 
     /// Removes the marker of a key.

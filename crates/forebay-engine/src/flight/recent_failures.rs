@@ -52,8 +52,13 @@ impl RecentFailures {
 
     /// Returns the error of the last load during the back-off.
     pub(crate) fn recent(&self, key: KeyRef<'_>, now: Timestamp) -> Option<LoadError> {
+        self.until(key, now).map(|(_, error)| error)
+    }
+
+    /// Returns the end of the back-off, and the error of the last load.
+    pub(crate) fn until(&self, key: KeyRef<'_>, now: Timestamp) -> Option<(Timestamp, LoadError)> {
         let failure = self.by_key.get(key)?;
-        (now < failure.until).then_some(failure.error)
+        (now < failure.until).then_some((failure.until, failure.error))
     }
 
     /// Ends the back-off of a key after a successful load.

@@ -43,6 +43,11 @@ fn idle(entry: &Entry, turn: u32) -> u32 {
 }
 
 impl Members {
+    /// Returns the keys of all members; some may have left memory.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.list.lock().iter().map(|member| member.key.clone()).collect()
+    }
+
     /// Notes a use of an entry.
     pub(super) fn touch(&self, entry: &Entry) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

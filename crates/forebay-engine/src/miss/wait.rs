@@ -123,7 +123,7 @@ impl Engine {
         why: Why,
     ) -> Option<Outcome> {
         let now = self.clock.now();
-        let entry = miss.fallback(failure, now).or_else(|| match self.lookup(lookup) {
+        let entry = miss.fallback(failure, now).or_else(|| match self.peek(lookup) {
             LookupResult::Hit(outcome) => Some(outcome.entry),
             LookupResult::Miss(again) => again.fallback(failure, now),
         })?;

@@ -24,7 +24,7 @@ use super::error::TierError;
 use super::guard::{Access, Guard};
 use super::lease_strategy::{LEASE, Looked, OPEN, Outlook};
 use super::setup::TierSetup;
-use super::tier::{Budget, Tier, WriteMode, Writer};
+use super::tier::{Budget, Stored, Tier, WriteMode, Writer};
 use crate::runtime::clock::Clock;
 use crate::runtime::event::{Event, Observer};
 use crate::runtime::sync::Mutex;
@@ -328,6 +328,21 @@ impl LowerTier {
     async fn keep_bookmark(&self, bookmark: &Bookmark, chain: Chain) -> bool {
         let keeping = timeout(KEEP_MAX, caught(|| self.tier().keep_bookmark(bookmark, chain)));
         matches!(keeping.await, Ok(Ok(())))
+    }
+
+    /// Reads a record for a report, by the deadline. Neither the circuit breaker nor the observer
+    /// learns of it.
+    pub(crate) async fn inspect(
+        &self,
+        key: KeyRef<'_>,
+        deadline: &mut Deadline,
+    ) -> Result<Option<Stored>, TierError> {
+        deadline.race(caught(|| self.tier().peek(key))).await.unwrap_or(Err(TierError::TimedOut))
+    }
+
+    /// Returns `true` if a removal of the key is pending, so that the tier is not read for it.
+    pub(crate) fn is_purge_pending(&self, primary: KeyRef<'_>) -> bool {
+        self.debts.lock().of(primary) != Debt::Nothing
     }
 
     /// Carries out a pending removal. Returns `true` if the tier may be used for the key.

@@ -37,6 +37,12 @@ pub trait Tier: Send + Sync + 'static {
     /// that is corrupt, in an unknown format, or of another key counts as none.
     fn open<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>>;
 
+    /// Reads an entry as [`open`](Self::open) does, for a report. A tier that counts reads, or keeps
+    /// entries longer that are read, does neither here.
+    fn peek<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<Option<Stored>, TierError>> {
+        self.open(key)
+    }
+
     /// Reads the entries of several keys, in the order of the keys, if possible in one exchange. If
     /// one read fails, the result is an error for all keys.
     fn open_many<'a>(

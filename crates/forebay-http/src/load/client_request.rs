@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::Received;
+use super::decision::DecisionRecorder;
 use super::selecting::selecting;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
@@ -21,6 +22,7 @@ use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
 use crate::site::Site;
 use crate::site::tags::HostOrigin;
+use crate::stored::head::Answer;
 
 /// Field with the id of a request, as in the logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -48,6 +50,8 @@ pub(crate) struct ClientRequest {
     pub(crate) changes: RuleChanges,
     /// Id of the request, which the origin gets too.
     pub(crate) id: RequestId,
+    /// Recorder of decisions.
+    pub(crate) recorder: DecisionRecorder,
 }
 
 impl Select for ClientRequest {
@@ -148,6 +152,19 @@ impl ClientRequest {
             peer: Some(&self.peer),
             response: None,
         }
+    }
+
+    /// Sends the GET of a load for a report, and returns the head of the response as it would be
+    /// judged. The body is dropped, and nothing is stored.
+    pub(crate) async fn probe(&self) -> Result<Answer, LoadError> {
+        let patience = self.rules.fetch_timeout(&self.site);
+        let asked = self.ask_once(self.question(|_| {}), None, Audience::Single);
+        let received = tokio::time::timeout(patience + TIMEOUT_MARGIN, asked).await;
+        let received = received.unwrap_or(Err(LoadError::TimedOut(patience)))?;
+        let (parts, _) = received.response.into_parts();
+        let mut answer = Answer { status: parts.status, headers: parts.headers };
+        self.take_cookies(&mut answer);
+        Ok(answer)
     }
 
     /// Sends a request that may be retried.

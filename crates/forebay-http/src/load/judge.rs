@@ -12,11 +12,13 @@ use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
 use forebay_semantics::media_type::{is_contradicted, is_declared_shared};
 use forebay_semantics::partial::{can_combine, combined_fields, received_range};
-use forebay_semantics::storable::{Storable, Unstorable, check_storable, check_storable_part};
+use forebay_semantics::storable::{
+    Storable, Unstorable, check_storable, check_storable_part, objections,
+};
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding};
 use forebay_semantics::withheld::Withheld;
-use forebay_semantics::{RequestRef, ResponseRef};
+use forebay_semantics::{RequestRef, ResponseRef, SetBy, advice};
 use futures_util::{StreamExt, stream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -251,6 +253,13 @@ impl LoadState {
     }
 }
 
+/// Setter of a lifetime.
+pub(crate) struct LifetimeSetter {
+    pub(crate) by: SetBy,
+    /// Field or option.
+    pub(crate) line: String,
+}
+
 impl ClientRequest {
     fn check_storable(&self, answer: &Answer) -> Result<Storable, Unstorable> {
         let asked = RequestRef { method: &Method::GET, headers: &self.headers };
@@ -258,6 +267,34 @@ impl ClientRequest {
         self.check_type(answer)?;
         let rules = self.rules.storing(&self.site, answer, &self.changes)?;
         check_storable(asked, answered, &rules, self.clock.wall())
+    }
+
+    /// Returns every reason against storing a response, the first one first.
+    pub(crate) fn objections(&self, answer: &Answer) -> Vec<Unstorable> {
+        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+        let of_rules = self.rules.storing(&self.site, answer, &self.changes);
+        let rules = of_rules.unwrap_or(self.site.settings.rules);
+        let found = [self.check_type(answer).err(), of_rules.err()];
+        let others = objections(asked, answered, &rules, self.clock.wall());
+        found.into_iter().flatten().chain(others).collect()
+    }
+
+    /// Returns the setter of the lifetime of a response, with the field or option.
+    pub(crate) fn lifetime_by(&self, answer: &Answer) -> LifetimeSetter {
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+        let rules = self.rules.storing(&self.site, answer, &self.changes);
+        let rules = rules.unwrap_or(self.site.settings.rules);
+        let (by, line) = advice::lifetime_by(answered, &rules);
+        LifetimeSetter { by, line: line.into_owned() }
+    }
+
+    /// Returns the freshness lifetime of a response.
+    pub(crate) fn lifetime_of(&self, answer: &Answer) -> Duration {
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+        let rules = self.rules.storing(&self.site, answer, &self.changes);
+        let rules = rules.unwrap_or(self.site.settings.rules);
+        lifetime(answered, &rules, self.clock.wall()).fresh
     }
 
     /// A page under the path of a static file may be a private one that an attacker made the origin

@@ -60,6 +60,12 @@ impl SiteBreaker {
         self.breaker.lock().state()
     }
 
+    /// Returns the time until the next trial call, at most; zero if the breaker is closed.
+    pub(super) fn time_left(&self) -> Duration {
+        let now = self.timestamp(Instant::now());
+        self.breaker.lock().time_left(now)
+    }
+
     /// Decides about a call. `is_timed` is true if it counts as slow when it takes long.
     ///
     /// # Errors
@@ -76,8 +82,7 @@ impl SiteBreaker {
 
     /// Returns the error of a call that is not made because the breaker is not closed.
     pub(super) fn unavailable(&self) -> LoadError {
-        let now = self.timestamp(Instant::now());
-        LoadError::Unavailable(self.breaker.lock().time_left(now))
+        LoadError::Unavailable(self.time_left())
     }
 
     /// Makes a call and records its result. If the breaker opens, a call whose answer is shared ends

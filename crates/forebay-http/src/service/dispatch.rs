@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use forebay_core::Why;
-use forebay_rules::Target;
 use forebay_rules::apply::InvalidTarget;
+use forebay_rules::{Ended, Target};
 use forebay_semantics::{CacheStatus, validate};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -98,37 +98,23 @@ impl Service {
         parts: &Parts,
         body: &B,
     ) -> Begun<'_> {
-        let site = routed.site;
-        let outcome = routed.rules.outcome(site);
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let raw = key::stripped(site, path).unwrap_or(Cow::Borrowed("/"));
-        let values = Values {
-            id: &site.settings.id,
-            authority: &routed.authority,
-            target: &raw,
-            headers: Some(&parts.headers),
-            peer: Some(&routed.peer),
-            response: None,
-        };
-        if let Some(ended) = outcome.ended(Target::new(&raw).path) {
-            let response = self.end(&routed, parts, ended::respond(ended, &values), &values);
-            return Dispatch::Response(response).into();
-        }
-        let bypasses = outcome.bypasses();
-        let by_body = by_body::is_looked_up(site, parts, body);
-        let looked_up = !bypasses && (why_not_cached(parts, body).is_none() || by_body);
-        let values = Values { target: &routed.target, ..values };
-        let mut rules = routed.rules;
-        let edited = rules.edited(site, &parts.headers, &values, looked_up);
-        routed.rules = rules;
+        let raw = key::stripped(routed.site, path).unwrap_or(Cow::Borrowed("/"));
+        let (course, edited) = apply_rules(&mut routed, parts, &raw, body);
         let headers = edited.as_ref().unwrap_or(&parts.headers);
-        let dispatch = if bypasses && upgrade::asked(parts).is_none() {
-            if let Some(refused) = self.over_fetch_rate(&routed, parts) {
-                return refused.into();
+        let dispatch = match course {
+            RuleCourse::Ended(ended) => {
+                let values = values_of(&routed, parts, &raw);
+                let response = self.end(&routed, parts, ended::respond(ended, &values), &values);
+                return Dispatch::Response(response).into();
             }
-            Dispatch::Forward(OriginRequest::new(self, &routed, Why::Rule))
-        } else {
-            self.dispatch(&routed, parts, headers, body)
+            RuleCourse::Bypassed => {
+                if let Some(refused) = self.over_fetch_rate(&routed, parts) {
+                    return refused.into();
+                }
+                Dispatch::Forward(OriginRequest::new(self, &routed, Why::Rule))
+            }
+            RuleCourse::Dispatched => self.dispatch(&routed, parts, headers, body),
         };
         Begun { dispatch, edited: edited.map(Box::new) }
     }
@@ -220,7 +206,57 @@ impl Service {
     }
 }
 
-fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
+/// Course of a request under the rules of its site.
+pub(super) enum RuleCourse<'s> {
+    /// A rule answers the request.
+    Ended(Ended<'s>),
+    /// A rule bypasses the cache.
+    Bypassed,
+    /// The request goes on, with the edits of the rules.
+    Dispatched,
+}
+
+/// Applies the rules of the site to the request. Returns its course, and its header fields if a rule
+/// has edited them. `raw` is the target before any edit.
+pub(super) fn apply_rules<'s, B: Body>(
+    routed: &mut Routed<'s>,
+    parts: &Parts,
+    raw: &str,
+    body: &B,
+) -> (RuleCourse<'s>, Option<HeaderMap>) {
+    let site = routed.site;
+    let outcome = routed.rules.outcome(site);
+    if let Some(ended) = outcome.ended(Target::new(raw).path) {
+        return (RuleCourse::Ended(ended), None);
+    }
+    let bypasses = outcome.bypasses();
+    let by_body = by_body::is_looked_up(site, parts, body);
+    let looked_up = !bypasses && (why_not_cached(parts, body).is_none() || by_body);
+    let mut rules = routed.rules;
+    let values = values_of(routed, parts, &routed.target);
+    let edited = rules.edited(site, &parts.headers, &values, looked_up);
+    routed.rules = rules;
+    let course = if bypasses && upgrade::asked(parts).is_none() {
+        RuleCourse::Bypassed
+    } else {
+        RuleCourse::Dispatched
+    };
+    (course, edited)
+}
+
+/// Returns the values of placeholders for this target.
+fn values_of<'a>(routed: &'a Routed<'_>, parts: &'a Parts, target: &'a str) -> Values<'a> {
+    Values {
+        id: &routed.site.settings.id,
+        authority: &routed.authority,
+        target,
+        headers: Some(&parts.headers),
+        peer: Some(&routed.peer),
+        response: None,
+    }
+}
+
+pub(super) fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Some(Why::Method);
     }

@@ -6,8 +6,9 @@ use forebay_core::{Demand, KeyBuf};
 use forebay_engine::{Lookup, LookupResult, Miss, Select};
 use http::{HeaderMap, Response};
 
+use super::reloads::{self, Purpose};
 use super::route::Routed;
-use super::{Service, reloads, secure};
+use super::{Service, secure};
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::load::selecting;
@@ -49,7 +50,8 @@ impl Service {
         let obtained = match self.engine.lookup(&ask) {
             LookupResult::Hit(obtained) => obtained,
             LookupResult::Miss(wanting) => {
-                match reloads::fresh_entry(&self.engine, &wanting, &ask, routed.site) {
+                let (engine, purpose) = (&self.engine, Purpose::Respond);
+                match reloads::fresh_entry(engine, &wanting, &ask, routed.site, purpose) {
                     Some(obtained) => obtained,
                     None => {
                         self.metrics.count_lookup(wanting.why());
@@ -71,9 +73,9 @@ impl Service {
 }
 
 /// Selecting fields of the client's request, borrowed.
-struct Fields<'a> {
-    headers: &'a HeaderMap,
-    peer: &'a Peer,
+pub(super) struct Fields<'a> {
+    pub(super) headers: &'a HeaderMap,
+    pub(super) peer: &'a Peer,
 }
 
 impl Select for Fields<'_> {

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Response, Version};
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
-use crate::load::{ClientRequest, FetchMode, HttpLoad};
+use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad};
 use crate::origin::{ClientFault, RequestBody, no_body};
 use crate::record::{CacheResult, Labels, RequestId, SiteSlot};
 use crate::request_guard::{Exchange, Interims};
@@ -205,13 +205,7 @@ impl<'s> OriginRequest<'s> {
         let ask = self.ask(key.borrowed(), demand, load);
         let bound = wanting.must_not_be_stale();
         let obtained = wanting.load(self.service.engine(), &ask, load.clone()).await;
-        obtained.map_err(|error| {
-            if bound && matches!(error.trouble(demand), OriginFailure::Unreachable(_)) {
-                Failure::MustRevalidate(error)
-            } else {
-                failure_of(error)
-            }
-        })
+        obtained.map_err(|error| load_failure(error, bound, demand))
     }
 
     fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Lookup<'a> {
@@ -268,7 +262,11 @@ impl<'s> OriginRequest<'s> {
         }
     }
 
-    fn client_request(&self, headers: HeaderMap) -> Result<ClientRequest, Failure> {
+    /// Returns the request in the form of a load.
+    pub(in crate::service) fn client_request(
+        &self,
+        headers: HeaderMap,
+    ) -> Result<ClientRequest, Failure> {
         if hop::loops(&headers) || cdn_loop::has_passed(&headers, &self.site.loop_marker) {
             return Err(Failure::Loop);
         }
@@ -289,6 +287,10 @@ impl<'s> OriginRequest<'s> {
             rules,
             changes,
             id: self.id,
+            recorder: DecisionRecorder {
+                decisions: self.service.metrics().decisions().clone(),
+                why: self.why,
+            },
         })
     }
 
@@ -335,6 +337,19 @@ impl<'s> OriginRequest<'s> {
         done.response.body_mut().set_labels(labels);
         secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
         done.response
+    }
+}
+
+/// Returns the failure of a load. `is_bound` is true if the stored entry must not be served stale.
+pub(in crate::service) fn load_failure(
+    error: LoadError,
+    is_bound: bool,
+    demand: &Demand,
+) -> Failure {
+    if is_bound && matches!(error.trouble(demand), OriginFailure::Unreachable(_)) {
+        Failure::MustRevalidate(error)
+    } else {
+        failure_of(error)
     }
 }
 

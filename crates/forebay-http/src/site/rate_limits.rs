@@ -61,7 +61,13 @@ impl RateLimiter {
 
     /// Returns `true` if [`Self::admit`] would admit a request, without counting it.
     pub(crate) fn would_admit(&self, client: PeerAddress, now: Timestamp) -> bool {
-        self.with_row(client, |limit, row| limit.admit(row.state, now).is_ok())
+        self.wait(client, now).is_none()
+    }
+
+    /// Returns the time after which the client may send another request; `None` if it may now. The
+    /// request is not counted.
+    pub(crate) fn wait(&self, client: PeerAddress, now: Timestamp) -> Option<Duration> {
+        self.with_row(client, |limit, row| limit.admit(row.state, now).err())
     }
 
     fn with_row<T>(

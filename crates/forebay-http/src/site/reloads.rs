@@ -12,6 +12,14 @@ pub(crate) struct ReloadCounter {
 }
 
 impl ReloadCounter {
+    /// Returns true if the next one is above the limit, without counting it.
+    pub(crate) fn would_exceed(&self, most: u32, now: Timestamp) -> bool {
+        let second = now.as_millis().div_euclid(1_000);
+        let is_same = self.second.load(Ordering::Relaxed) == second;
+        let seen = if is_same { self.seen.load(Ordering::Relaxed) } else { 0 };
+        seen >= most
+    }
+
     /// Counts one, and returns true if it is above the limit.
     ///
     /// Concurrent calls at the start of a second may admit a few more or fewer.
@@ -32,7 +40,13 @@ mod tests {
     fn each_second_has_its_own_limit() {
         let counter = ReloadCounter::default();
         let at = |millis| Timestamp::from_millis(millis);
-        let exceeded = |millis| counter.exceeds(2, at(millis));
+        let exceeded = |millis| {
+            let foreseen = counter.would_exceed(2, at(millis));
+            assert_eq!(counter.would_exceed(2, at(millis)), foreseen, "asking does not count");
+            let exceeded = counter.exceeds(2, at(millis));
+            assert_eq!(exceeded, foreseen);
+            exceeded
+        };
         assert_eq!([exceeded(5_000), exceeded(5_001), exceeded(5_999)], [false, false, true]);
         assert_eq!([exceeded(6_000), exceeded(6_001), exceeded(6_002)], [false, false, true]);
         assert!(counter.exceeds(0, at(9_000)));

@@ -9,6 +9,7 @@ mod crowds;
 mod direct;
 mod endpoint_health;
 mod endpoints;
+mod explain;
 mod framing;
 mod interims;
 mod limits;

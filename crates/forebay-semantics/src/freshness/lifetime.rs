@@ -8,6 +8,7 @@ use http::header::{AGE, DATE, EXPIRES, HeaderMap, HeaderName, LAST_MODIFIED};
 
 use crate::directives::Directives;
 use crate::directives::policy::Policy;
+use crate::directives::withheld::Withheld;
 use crate::fields::date::{http_date, http_date_near};
 use crate::fields::{FieldLines, SECONDS_MAX, delta_seconds, single, single_line};
 use crate::message::{ResponseRef, Rules};
@@ -89,6 +90,86 @@ pub enum LifetimeOrigin {
     /// This cache chose the lifetime, because the origin server stated none, or a rule replaces it
     /// (`ttl`, `min_ttl`). It may be varied by a random amount.
     Cache,
+}
+
+/// Setter of a freshness lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SetBy {
+    /// `ttl` of a rule of the site.
+    Rule,
+    /// `no-cache` of the response: the lifetime is zero.
+    NoCache,
+    /// A directive of a targeted field (RFC 9213).
+    Targeted,
+    /// `s-maxage`.
+    SMaxage,
+    /// `max-age`.
+    MaxAge,
+    /// `Expires`.
+    Expires,
+    /// `default_ttl` of the site or of a rule.
+    DefaultTtl,
+    /// `negative_ttl` of the site.
+    NegativeTtl,
+    /// A tenth of the time since `Last-Modified`.
+    Heuristic,
+    /// Nothing: the lifetime is zero.
+    Nothing,
+}
+
+impl SetBy {
+    /// Returns the stable code of the setter, such as `max-age`.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::NoCache => "no-cache",
+            Self::Targeted => "targeted",
+            Self::SMaxage => "s-maxage",
+            Self::MaxAge => "max-age",
+            Self::Expires => "expires",
+            Self::DefaultTtl => "default-ttl",
+            Self::NegativeTtl => "negative-ttl",
+            Self::Heuristic => "heuristic",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// Returns the setter of the freshness lifetime that [`lifetime`] computes.
+#[must_use]
+pub fn set_by(answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
+    let mut policy = Policy::of(answered.headers);
+    // Directives that name single fields do not apply to the rest of the response.
+    Withheld::remove_qualified(&mut policy.said);
+    let said = &policy.said;
+    let has_stated = said.s_maxage.is_some() || said.max_age.is_some();
+    if rules.forced.ttl.is_some() {
+        SetBy::Rule
+    } else if said.no_cache.is_some() {
+        SetBy::NoCache
+    } else if has_stated && !policy.heeds_expires() {
+        SetBy::Targeted
+    } else if said.s_maxage.is_some() {
+        SetBy::SMaxage
+    } else if said.max_age.is_some() {
+        SetBy::MaxAge
+    } else if policy.heeds_expires() && answered.headers.contains_key(EXPIRES) {
+        SetBy::Expires
+    } else if rules.forced.default_ttl.is_some() {
+        SetBy::DefaultTtl
+    } else if !heuristics_apply(answered.status, said) {
+        SetBy::Nothing
+    } else if is_negative(answered.status) && !rules.negative_ttl.is_zero() {
+        SetBy::NegativeTtl
+    } else if !rules.default_ttl.is_zero() {
+        SetBy::DefaultTtl
+    } else if date_in(answered.headers, &LAST_MODIFIED).is_some() {
+        SetBy::Heuristic
+    } else {
+        SetBy::Nothing
+    }
 }
 
 /// Returns true if the cache may choose a lifetime when the origin states none (RFC 9111 section

@@ -58,15 +58,22 @@ export class Stage {
     return `http://127.0.0.1:${server.address().port}`;
   }
 
-  /// Starts the cache in front of an origin, with these lines in its site.
+  /// Starts the cache in front of an origin, with these lines in its site, and returns its URL.
   async forebay(origin, site = '') {
+    return (await this.serve(origin, site)).cache;
+  }
+
+  /// Starts the cache in front of an origin, with these lines in its site and at the top, and returns
+  /// the URLs of its listeners.
+  async serve(origin, site = '', top = '') {
     const file = path.join(await this.folder(), 'forebay.toml');
-    await writeFile(file, `listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n
+    await writeFile(file, `listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n${top}
       [[site]]\nid = "real"\norigin = "${origin}"\n${site}\n`);
     const program = this.start(process.env.FOREBAY, ['serve', '--config', file]);
-    const ready = /forebay ready: (http:\/\/[0-9.:]+)/;
+    const ready = /forebay ready: (http:\/\/[0-9.:]+) \(admin (http:\/\/[0-9.:]+)/;
     await until('forebay is ready', program, () => ready.test(program.output));
-    return program.output.match(ready)[1];
+    const [, cache, admin] = program.output.match(ready);
+    return { cache, admin, program };
   }
 }
 

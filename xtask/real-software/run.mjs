@@ -9,6 +9,7 @@ import compression from 'compression';
 import cors from 'cors';
 import express from 'express';
 
+import { dashboard } from './dashboard.mjs';
 import { Stage, ask, freePort, isUp, same, until } from './lib.mjs';
 
 const TEXT = 'hello, this is a page of some length. '.repeat(100);
@@ -28,6 +29,8 @@ async function codings(url, text) {
 }
 
 const cases = {
+  dashboard,
+
   async 'express-compression'(stage) {
     const app = express();
     app.use(compression({ threshold: 0 }));

@@ -10,9 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{needs, process, workspace};
 
-const FILES: [&str; 5] = ["package.json", "package-lock.json", "app.py", "lib.mjs", "run.mjs"];
+const FILES: [&str; 6] =
+    ["package.json", "package-lock.json", "app.py", "dashboard.mjs", "lib.mjs", "run.mjs"];
 
-/// Maximum time for npm to install about ninety small packages over a slow connection.
+/// Maximum time for npm to install about 170 small packages over a slow connection.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
 
 /// Runs all cases, or those that are named.

@@ -4,11 +4,17 @@
 //! otherwise reach it by DNS rebinding. GET never changes state. Off the loopback it requires a
 //! token.
 
+mod events;
 mod explain;
 mod format;
 mod guard;
 mod health;
+mod history;
+mod monitor;
+mod origins;
+mod page;
 mod purge;
+mod reasons;
 mod reload;
 mod usage;
 
@@ -30,7 +36,7 @@ use serde_json::json;
 
 use crate::admin_token::Token;
 use crate::config::ListenAddress;
-use crate::config::resolved::ResolvedListener;
+use crate::config::resolved::{ResolvedConfig, ResolvedListener};
 use crate::listener::ListeningSocket;
 use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::listen;
@@ -42,19 +48,37 @@ use crate::small_server::{self, Answer, ServerLimits, text};
 use crate::tiers::shared::SharedTier;
 use crate::tiers::{disk, shared};
 use guard::{Guard, Refusal};
+pub(crate) use monitor::Monitor;
 
 /// Bounds of the admin listener: operators, dashboards and scrapers.
 const LIMITS: ServerLimits =
     ServerLimits { connections_max: 256, head_timeout: Duration::from_secs(60) };
 
-/// HTML of the dashboard.
-const PAGE: &str = include_str!("admin/page.html");
+/// Paths that exist for one method; others get 405 there.
+const PATHS: [&str; 11] = [
+    "/", "/livez", "/readyz", "/healthz", "/metrics", "/history", "/events", "/notices",
+    "/explain", "/purge", "/reload",
+];
 
 /// Admin listener that is bound and not yet running.
 pub(crate) struct Admin {
     socket: ListeningSocket,
     tls: Option<TlsServer>,
     guard: Guard,
+}
+
+/// Bounds of the tiers of this process, in bytes.
+pub(crate) struct TierBounds {
+    memory: u64,
+    disk: Option<u64>,
+}
+
+impl TierBounds {
+    /// Returns the bounds of a configuration.
+    pub(crate) fn of(config: &ResolvedConfig) -> Self {
+        let disk = config.disk.as_ref().map(|disk| disk.size);
+        Self { memory: config.memory.size, disk }
+    }
 }
 
 /// Parts of the running cache that the admin listener reads and changes.
@@ -67,8 +91,47 @@ pub(crate) struct AdminState {
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) bounds: TierBounds,
+    pub(crate) monitor: Monitor,
+    /// URL of the first listener for clients.
+    pub(crate) url: Option<String>,
     /// Time at which the process started.
     pub(crate) started: Instant,
+}
+
+impl AdminState {
+    /// Starts to sample the state for the history and the live streams.
+    ///
+    /// # Errors
+    /// If the thread for it cannot be started.
+    pub(crate) fn start_monitor(self: &Arc<Self>) -> io::Result<()> {
+        monitor::start(self)
+    }
+
+    /// Updates the metrics that other components count.
+    fn refresh_metrics(&self) {
+        let Self { service, shared, disk, certificates, acme, log, .. } = self;
+        if let Some(acme) = acme {
+            let (issued, failed) = acme.orders();
+            service.metrics().set_acme_orders(issued, failed);
+        }
+        if let Some(certificates) = certificates {
+            service.metrics().set_certificates(certificates);
+        }
+        for tier in shared {
+            shared::count(tier, service.metrics());
+        }
+        if let Some(cluster) = shared::sharing(shared, self.started) {
+            service.metrics().set_cluster_state(cluster.instances, cluster.lag);
+        }
+        if let Some(disk) = disk {
+            disk::count(disk, service.metrics());
+        }
+        service.metrics().set_phase(service.phase());
+        service.metrics().set_usage(usage::of_process());
+        let (log, dropped) = log.dropped();
+        service.metrics().set_log_dropped(log, dropped);
+    }
 }
 
 struct AdminHandler {
@@ -153,7 +216,7 @@ impl AdminHandler {
         let (path, query) = (request.uri().path().to_owned(), request.uri().query());
         let query = query.unwrap_or_default().to_owned();
         match (request.method(), &*path) {
-            (&Method::GET, "/") => text("text/html; charset=utf-8", PAGE),
+            (&Method::GET, "/") => page::page(request.headers()),
             (&Method::GET, "/livez") => json_answer(StatusCode::OK, &json!({ "live": true })),
             (&Method::GET, "/readyz") => {
                 let (status, _) = probe::readiness(self.state.service.phase());
@@ -166,16 +229,22 @@ impl AdminHandler {
             }
             (&Method::GET, "/explain") => explain::answer(&self.state.service, &query).await,
             (&Method::POST, "/explain") => explain::answer_live(&self.state.service, request).await,
+            (&Method::GET, "/history") => events::history(&self.state, &query),
+            (&Method::GET, "/events") => events::events(&self.state, &query),
+            (&Method::GET, "/notices") => events::notices(&self.state),
             (&Method::POST, "/purge") => purge::answer(&self.state.service, request).await,
             (&Method::POST, "/reload") => reload::answer(&self.state.reload).await,
-            (
-                _,
-                "/" | "/livez" | "/readyz" | "/healthz" | "/metrics" | "/explain" | "/purge"
-                | "/reload",
-            ) => problem(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "The admin listener does not support this method for this path.",
-            ),
+            (_, path) if PATHS.contains(&path) || page::is_file(path) => {
+                match page::file(path, request.headers())
+                    .filter(|_| request.method() == Method::GET)
+                {
+                    Some(file) => file,
+                    None => problem(
+                        StatusCode::METHOD_NOT_ALLOWED,
+                        "The admin listener does not support this method for this path.",
+                    ),
+                }
+            }
             _ => problem(
                 StatusCode::NOT_FOUND,
                 "The admin listener has no such path. GET / is the dashboard.",
@@ -184,28 +253,8 @@ impl AdminHandler {
     }
 
     fn metrics(&self, format: MetricsFormat) -> String {
-        let AdminState { service, front, shared, disk, certificates, acme, log, .. } = &*self.state;
-        if let Some(acme) = acme {
-            let (issued, failed) = acme.orders();
-            service.metrics().set_acme_orders(issued, failed);
-        }
-        if let Some(certificates) = certificates {
-            service.metrics().set_certificates(certificates);
-        }
-        for tier in shared {
-            shared::count(tier, service.metrics());
-        }
-        if let Some(cluster) = shared::sharing(shared, self.state.started) {
-            service.metrics().set_cluster_state(cluster.instances, cluster.lag);
-        }
-        if let Some(disk) = disk {
-            disk::count(disk, service.metrics());
-        }
-        service.metrics().set_phase(service.phase());
-        service.metrics().set_usage(usage::of_process());
-        let (log, dropped) = log.dropped();
-        service.metrics().set_log_dropped(log, dropped);
-        service.render_metrics(front, format)
+        self.state.refresh_metrics();
+        self.state.service.render_metrics(&self.state.front, format)
     }
 }
 
@@ -213,7 +262,9 @@ impl AdminHandler {
 /// the token, which a browser does not send when it opens an address. Load balancers and container
 /// probes send none either.
 fn is_open(request: &Request<Incoming>) -> bool {
-    request.method() == Method::GET && matches!(request.uri().path(), "/" | "/livez" | "/readyz")
+    let path = request.uri().path();
+    let is_open = matches!(path, "/" | "/livez" | "/readyz") || page::is_file(path);
+    request.method() == Method::GET && is_open
 }
 
 fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answer {

@@ -2,6 +2,7 @@
 //! file.
 
 mod access;
+mod notices;
 mod queue;
 
 use std::io::IsTerminal;
@@ -18,7 +19,9 @@ use tracing_subscriber::{Layer, fmt, reload};
 
 use crate::config::AccessLog;
 use crate::output::describe;
+pub(crate) use access::rfc_3339;
 use access::{AccessLines, Format};
+pub(crate) use notices::{Notice, Notices};
 pub(crate) use queue::Destination;
 use queue::LogQueue;
 
@@ -29,6 +32,8 @@ const ACCESS_LOG: &str = "access";
 pub(crate) struct Log {
     level: Box<dyn Fn(Level) + Send + Sync>,
     access: LogQueue,
+    /// Last warnings, errors and purges.
+    pub(crate) notices: Arc<Notices>,
     /// File of the access log.
     file: Mutex<Option<PathBuf>>,
 }
@@ -113,10 +118,12 @@ pub(crate) fn init(level: Level, file: Option<&Path>) -> anyhow::Result<Log> {
         .with_ansi(colour)
         .with_target(false)
         .with_filter(messages_of);
-    tracing_subscriber::registry().with(messages).init();
+    let notices = Arc::new(Notices::default());
+    let noticed = notices::Layer::new(notices.clone()).with_filter(messages_from(Level::INFO));
+    tracing_subscriber::registry().with(messages).with(noticed).init();
     // Reloading the layer fails only if the subscriber is gone; then there is nothing to change.
     let level = Box::new(move |level| _ = messages_to.reload(messages_from(level)));
-    Ok(Log { level, access, file: Mutex::new(file.map(Path::to_owned)) })
+    Ok(Log { level, access, notices, file: Mutex::new(file.map(Path::to_owned)) })
 }
 
 fn messages_from(level: Level) -> Targets {

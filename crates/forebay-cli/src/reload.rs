@@ -73,6 +73,11 @@ impl Reload {
         &self.targets.opener
     }
 
+    /// Returns the configuration that the process was started with.
+    pub(crate) const fn started_with(&self) -> &ResolvedConfig {
+        &self.started
+    }
+
     /// Reloads at each signal; returns when the signal stream ends.
     pub(crate) async fn on_each(self: Arc<Self>, mut hang_ups: Signal) {
         while hang_ups.recv().await.is_some() {

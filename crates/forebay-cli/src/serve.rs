@@ -17,7 +17,7 @@ use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{Metrics, Phase, Service, Site, Sites};
 use tokio::sync::watch;
 
-use crate::admin::{Admin, AdminState};
+use crate::admin::{Admin, AdminState, Monitor, TierBounds};
 use crate::admin_token::Token;
 use crate::args::{ServeArgs, unknown_variables};
 use crate::config::ListenAddress;
@@ -174,9 +174,12 @@ impl Running {
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
             shared,
+            bounds: TierBounds::of(reload.started_with()),
+            monitor: Monitor::new(),
+            url: listeners.urls().next(),
             started: Instant::now(),
         });
-        operators.run(&state, &service);
+        operators.run(&state, &service)?;
         if let Some(tls) = &tls {
             tls.start()?;
         }
@@ -230,13 +233,15 @@ impl OperatorListeners {
     }
 
     /// Answers in tasks of their own, until the process exits.
-    fn run(self, state: &Arc<AdminState>, service: &Arc<Service>) {
+    fn run(self, state: &Arc<AdminState>, service: &Arc<Service>) -> anyhow::Result<()> {
+        state.start_monitor().context("the thread of the history cannot be started")?;
         for admin in std::iter::once(self.admin).chain(self.further_admins) {
             tokio::spawn(admin.run(state.clone()));
         }
         for probe in self.probes {
             tokio::spawn(probe.run(service.clone()));
         }
+        Ok(())
     }
 }
 

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_tls::server::TlsServer;
+use futures_util::{Stream, StreamExt as _};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,7 +28,7 @@ use crate::listener::{AcceptedStream, ListeningSocket};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Response of a small server.
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Bounds of a small server.
 #[derive(Clone, Copy)]
@@ -38,7 +41,21 @@ pub(crate) struct ServerLimits {
 
 /// Response with a content type, which is never stored.
 pub(crate) fn text(kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut response = Response::new(Full::new(body.into()));
+    with_kind(kind, Full::new(body.into()).boxed_unsync())
+}
+
+/// Response whose body is sent piece by piece as `pieces` yields them, which is never stored. A client
+/// that does not read makes `pieces` wait; a client that disconnects drops it.
+pub(crate) fn stream(
+    kind: &'static str,
+    pieces: impl Stream<Item = Bytes> + Send + 'static,
+) -> Answer {
+    let frames = pieces.map(|piece| Ok(Frame::data(piece)));
+    with_kind(kind, StreamBody::new(frames).boxed_unsync())
+}
+
+fn with_kind(kind: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

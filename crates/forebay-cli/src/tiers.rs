@@ -2,6 +2,7 @@
 //!
 //! This folder uses `config` and `settings`; it never sees listeners.
 
+pub(crate) mod because;
 pub(crate) mod cluster;
 pub(crate) mod disk;
 pub(crate) mod shared;

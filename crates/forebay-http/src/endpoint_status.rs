@@ -1,6 +1,17 @@
-//! Status of an endpoint of an origin, for health reports and metrics.
+//! Status of an origin and of its endpoints, for health reports and metrics.
 
 use forebay_core::EndpointState;
+
+/// Use of the connections to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginUsage {
+    /// Connections in use.
+    pub connections: usize,
+    /// Maximum number of connections.
+    pub connections_max: usize,
+    /// Requests that wait for a free connection.
+    pub waiting: usize,
+}
 
 /// Status of one endpoint of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]

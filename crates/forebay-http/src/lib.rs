@@ -51,7 +51,7 @@ pub mod tunnel;
 
 pub use authority::normalise_authority;
 pub use client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
-pub use endpoint_status::EndpointStatus;
+pub use endpoint_status::{EndpointStatus, OriginUsage};
 pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
 pub use record::{

@@ -8,6 +8,7 @@ mod process;
 mod responses;
 mod text;
 mod tiers;
+mod totals;
 mod usage;
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
+use latency::SharedLatency;
+pub use latency::{LatencyBucket, LatencySum};
 use origins::OriginMetrics;
 pub(crate) use origins::SiteOrigin;
 pub use process::DrainCut;
@@ -39,6 +42,7 @@ use process::ProcessMetrics;
 use responses::{ResponseCollector, ResponseMetrics};
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
+pub use totals::{SiteTotals, TierTotals};
 pub use usage::ResourceUsage;
 use usage::UsageMetrics;
 
@@ -95,7 +99,7 @@ pub struct Metrics {
     responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
     loads: Family<LoadLabels, Counter>,
-    load_seconds: Family<SiteLabel, Histogram, fn() -> Histogram>,
+    load_seconds: Family<SiteLabel, SharedLatency>,
     loads_avoided: Family<AvoidedLabels, Counter>,
     staleness: Family<SiteLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<SiteLabel, Gauge>,
@@ -150,7 +154,6 @@ impl Metrics {
     /// Creates the metrics. `commit` names the source of the binary in `forebay_build_info`.
     #[must_use]
     pub fn of_commit(commit: &'static str) -> Self {
-        let seconds = || Histogram::new(SECONDS);
         let usage = UsageMetrics::default();
         let mut metrics = Self {
             registry: Registry::with_prefix("forebay"),
@@ -158,7 +161,7 @@ impl Metrics {
             responses: Arc::default(),
             lookups: Family::default(),
             loads: Family::default(),
-            load_seconds: Family::new_with_constructor(seconds),
+            load_seconds: Family::default(),
             loads_avoided: Family::default(),
             staleness: Family::new_with_constructor(|| Histogram::new(STALENESS)),
             in_flight: Family::default(),
@@ -467,6 +470,11 @@ impl Metrics {
         self.process.set_phase(phase);
     }
 
+    /// Sets whether the cache is degraded for a reason.
+    pub fn set_degraded(&self, because: &'static str, is_degraded: bool) {
+        self.process.set_degraded(because, is_degraded);
+    }
+
     /// Counts `number` objects that were cut when the time limit of a drain was reached. A tunnel
     /// counts itself when it is dropped while it carries bytes.
     pub fn count_drain_cut(&self, cut: DrainCut, number: usize) {
@@ -549,6 +557,19 @@ impl Metrics {
 
     /// Updates the metrics that other components count.
     fn refresh(&self, engine: &Engine, guard: &GuardCounters) {
+        self.refresh_memory(engine);
+        self.lower.refresh(engine);
+        self.cluster.refresh(engine);
+        let traffic = engine.traffic();
+        self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
+        self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
+        for (limit, total) in guard.limits() {
+            raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);
+        }
+    }
+
+    /// Updates the metrics of the memory tier.
+    fn refresh_memory(&self, engine: &Engine) {
         let memory = TierLabel { tier: "memory" };
         let tier = engine.memory();
         self.tier_bytes.get_or_create(&memory).set(signed(tier.bytes()));
@@ -560,15 +581,6 @@ impl Metrics {
         raise(&evictions, tier.evictions());
         let found = self.lookups.get_or_create(&LookupLabels { tier: "memory", result: "hit" });
         raise(&found, self.responses.found());
-        drop(found);
-        self.lower.refresh(engine);
-        self.cluster.refresh(engine);
-        let traffic = engine.traffic();
-        self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
-        self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
-        for (limit, total) in guard.limits() {
-            raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);
-        }
     }
 }
 
@@ -583,7 +595,7 @@ impl Observer for Metrics {
         match event {
             Event::Loaded { key, result, cost } => {
                 let site = SiteLabel { site: site_of(key) };
-                self.load_seconds.get_or_create(&site).observe(cost.as_secs_f64());
+                self.load_seconds.get_or_create(&site).observe(cost);
                 self.loads.get_or_create(&LoadLabels { site: site.site, result }).inc();
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),

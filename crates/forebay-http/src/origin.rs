@@ -36,6 +36,7 @@ mod stream;
 mod switch;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,7 +49,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::endpoint_status::EndpointStatus;
+use crate::endpoint_status::{EndpointStatus, OriginUsage};
 use crate::request_guard::Interims;
 use crate::settings::{OriginSettings, SiteSettings};
 use accept::{HeadLimits, InvalidHead};
@@ -85,6 +86,9 @@ pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + S
 pub(crate) struct Origin {
     group: Arc<Group>,
     connections: Arc<Semaphore>,
+    connections_max: usize,
+    /// Number of requests that wait for a free connection.
+    waiting: AtomicUsize,
     unshared: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
     retries: Option<Retries>,
@@ -136,6 +140,8 @@ impl Origin {
             retries: origin.retry.as_ref().map(retries),
             group,
             connections: Arc::new(Semaphore::new(connections_max)),
+            connections_max,
+            waiting: AtomicUsize::new(0),
             unshared: Arc::new(Semaphore::new(unshared_connections_max(connections_max))),
             tunnels: switch::tunnel_semaphore(connections_max),
             breaker: origin.breaker.as_ref().map(SiteBreaker::new),
@@ -194,6 +200,16 @@ impl Origin {
                 let _ = breaker.run(call, Audience::Shared, fetched).await;
             }
         });
+    }
+
+    /// Returns how many connections are in use, and how many requests wait for one.
+    pub(crate) fn usage(&self) -> OriginUsage {
+        let free = self.connections.available_permits();
+        OriginUsage {
+            connections: self.connections_max.saturating_sub(free),
+            connections_max: self.connections_max,
+            waiting: self.waiting.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns the state of the circuit breaker; `None` if there is none.

@@ -168,7 +168,8 @@ impl Service {
             guard,
             table.all().iter().map(|site| SiteOrigin {
                 site: &site.settings.id,
-                breaker: site.origin.breaker_state(),
+                breaker: site.breaker_state(),
+                usage: site.origin_usage(),
                 endpoints: site.endpoints(),
                 retries: site.origin.retries(),
             }),

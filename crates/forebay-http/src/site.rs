@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
+use forebay_core::CallState;
 use forebay_rules::SiteFacts;
 use forebay_semantics::cdn_loop::LoopMarker;
 
 use crate::authority::without_port;
-use crate::endpoint_status::EndpointStatus;
+use crate::endpoint_status::{EndpointStatus, OriginUsage};
 use crate::origin::Origin;
 use crate::settings::{HostPattern, SiteSettings};
 use crate::site::rate_limits::RateLimiter;
@@ -95,6 +96,18 @@ impl Site {
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.origin.endpoints().collect()
+    }
+
+    /// Returns the state of the circuit breaker of the origin; `None` if there is none.
+    #[must_use]
+    pub fn breaker_state(&self) -> Option<CallState> {
+        self.origin.breaker_state()
+    }
+
+    /// Returns the use of the connections to the origin.
+    #[must_use]
+    pub fn origin_usage(&self) -> OriginUsage {
+        self.origin.usage()
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

@@ -1,7 +1,7 @@
-//! Format of `GET /metrics`, by content negotiation.
+//! Content negotiation: the format of `GET /metrics`, and compression.
 
 use forebay_http::metrics::MetricsFormat;
-use http::header::{ACCEPT, VARY};
+use http::header::{ACCEPT, ACCEPT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue};
 
 use crate::small_server::{Answer, text};
@@ -20,7 +20,15 @@ pub(super) fn preferred(headers: &HeaderMap) -> MetricsFormat {
     }
 }
 
-/// Returns the weight of a media range (RFC 9110 section 12.4.2); `None` if it is not listed.
+/// Returns `true` if the client accepts gzip.
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
+    let accepted: Vec<&str> = lines.flat_map(|line| line.split(',')).collect();
+    quality(&accepted, "gzip").is_some_and(|quality| quality > 0.0)
+}
+
+/// Returns the weight of a media range or a content coding (RFC 9110 section 12.4.2); `None` if it
+/// is not listed.
 fn quality(accepted: &[&str], wanted: &str) -> Option<f32> {
     let mut qualities = accepted.iter().filter_map(|member| {
         let mut parts = member.split(';').map(str::trim);

@@ -3,11 +3,15 @@
 //! A cache whose lower tier fails is degraded and still ready: it answers from memory and from the
 //! origin. A load balancer that removed every such cache would cause an outage.
 
+use std::time::SystemTime;
+
 use forebay_core::{Condition, EndpointState};
 use forebay_http::{EndpointStatus, Phase};
 use serde_json::{Map, Value, json};
 
 use super::AdminState;
+use super::reasons::{self, Reason};
+use crate::log::rfc_3339;
 use crate::probe;
 use crate::tiers::{disk, shared};
 
@@ -44,7 +48,11 @@ pub(super) fn health(state: &AdminState) -> Value {
         }
         tiers.insert(name.to_owned(), tier);
     }
-    let mut health = json!({ "state": overall(state), "tiers": tiers });
+    let reasons = state.monitor.since.note(reasons::current(state));
+    let mut health = json!({ "state": overall_word(state, reasons.is_empty()), "tiers": tiers });
+    if !reasons.is_empty() {
+        health["reasons"] = shown_reasons(&reasons);
+    }
     let overdue = overdue(state);
     if !overdue.is_empty() {
         health["certificates_overdue"] = overdue.iter().map(|name| &**name).collect();
@@ -76,15 +84,8 @@ fn origins(state: &AdminState) -> Map<String, Value> {
     origins
 }
 
-/// Returns `true` if all origin servers with a known state get requests.
-fn are_origins_usable(state: &AdminState) -> bool {
-    let is_usable = |status: EndpointStatus| status.state.is_none_or(EndpointState::is_usable);
-    let sites = state.service.sites();
-    sites.iter().flat_map(|site| site.endpoints()).all(is_usable)
-}
-
 /// State of an origin server.
-const fn endpoint_word(state: EndpointState) -> &'static str {
+pub(super) const fn endpoint_word(state: EndpointState) -> &'static str {
     match state {
         EndpointState::Usable => OK,
         EndpointState::SlowStart => "slow-start",
@@ -111,18 +112,24 @@ fn overdue(state: &AdminState) -> Vec<Box<str>> {
 }
 
 fn overall(state: &AdminState) -> &'static str {
-    let phase = state.service.phase();
-    if phase != Phase::Ready {
-        return probe::readiness(phase).1;
+    overall_word(state, reasons::current(state).is_empty())
+}
+
+/// Word of the whole cache: its phase, or whether it is degraded.
+pub(super) fn overall_word(state: &AdminState, is_healthy: bool) -> &'static str {
+    match state.service.phase() {
+        Phase::Ready if !is_healthy => "degraded",
+        phase => probe::readiness(phase).1,
     }
-    let engine = state.service.engine();
-    let is_published = engine.bus_status().is_none_or(|bus| bus.unpublished == 0);
-    let is_healthy = is_published
-        && overdue(state).is_empty()
-        && are_origins_usable(state)
-        && shared::all_healthy(engine, &state.shared)
-        && state.disk.as_ref().is_none_or(|disk| disk::is_healthy(engine, disk));
-    if is_healthy { "ready" } else { "degraded" }
+}
+
+/// Reasons why the cache is degraded, each with the time since when it holds.
+pub(super) fn shown_reasons(reasons: &[(Reason, SystemTime)]) -> Value {
+    let shown = |(reason, since): &(Reason, SystemTime)| {
+        let Reason { because, name } = reason;
+        json!({ "because": because.code(), "name": name, "since": rfc_3339(*since) })
+    };
+    reasons.iter().map(shown).collect()
 }
 
 fn extend(tier: &mut Value, more: Value) {
@@ -132,10 +139,10 @@ fn extend(tier: &mut Value, more: Value) {
 }
 
 /// State of a tier that is in use. The memory tier has no circuit breaker and no other state.
-const OK: &str = "ok";
+pub(super) const OK: &str = "ok";
 
 /// State of a tier, as in the metric `tier_state`.
-const fn state_word(condition: Condition) -> &'static str {
+pub(super) const fn state_word(condition: Condition) -> &'static str {
     match condition {
         Condition::Closed => OK,
         Condition::HalfOpen => "probing",

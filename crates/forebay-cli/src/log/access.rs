@@ -13,6 +13,7 @@ use forebay_http::{AccessEntry, AccessLog};
 
 use super::queue::LogQueue;
 use fields::Fields;
+pub(crate) use time::rfc_3339;
 
 /// Format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

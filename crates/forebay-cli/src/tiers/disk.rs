@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_core::Condition;
 use forebay_disk::{Condition as DiskCondition, Disk, INDEX_WAIT_MAX, Limits};
-use forebay_engine::{Engine, SystemClock};
+use forebay_engine::SystemClock;
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
 use serde_json::{Value, json};
@@ -48,12 +47,6 @@ pub(crate) async fn log_widened_purges(disk: Arc<Disk>) {
              of by many prefixes to avoid this"
         );
     }
-}
-
-/// Returns whether the disk tier is in use and can be written.
-pub(crate) fn is_healthy(engine: &Engine, disk: &Disk) -> bool {
-    let is_used = |(name, condition)| name != NAME || condition == Condition::Closed;
-    engine.lower_tiers().all(is_used) && disk.condition() == DiskCondition::Healthy
 }
 
 /// Fields of the disk tier in `GET /healthz`.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use forebay_core::Condition;
-use forebay_engine::{Clock, Engine, Event, Namespaces, Observer, TierSetup};
+use forebay_engine::{Clock, Event, Namespaces, Observer, TierSetup};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
 use forebay_redis::{EndpointState, Notice, NoticeListener, Redis, SharingState};
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::config::resolved::{ResolvedConfig, ResolvedRedis};
 use crate::settings;
+use crate::tiers::because::Because;
 
 /// Name of the tier of all sites in metrics and health, equal to the name that `Redis` reports.
 const NAME: &str = "redis";
@@ -157,21 +157,26 @@ fn log_bus_event(event: Event<'_>) {
     }
 }
 
-/// Returns whether all shared tiers are fully in use.
-pub(crate) fn all_healthy(engine: &Engine, tiers: &[SharedTier]) -> bool {
-    let is_shared = |name| tiers.iter().any(|tier| tier.name == name);
-    let is_used = |(name, condition)| !is_shared(name) || condition == Condition::Closed;
-    engine.lower_tiers().all(is_used) && tiers.iter().all(is_healthy)
-}
-
-/// Returns whether a tier uses its nearest server for reads and writes, and shares leases and
-/// purges.
-fn is_healthy(tier: &SharedTier) -> bool {
-    let nearest = tier.redis.endpoints().into_iter().next();
-    let is_connected = tier.redis.sharing().is_none_or(|sharing| sharing.bus_connected);
-    let is_whole =
-        |one: EndpointState| one.is_used && !one.is_read_only && one.lease_error.is_none();
-    is_connected && nearest.is_some_and(is_whole)
+/// Returns why a tier is degraded: it must use its nearest server for reads and writes, and share
+/// leases and purges.
+pub(crate) fn reasons(tier: &SharedTier) -> Vec<Because> {
+    let servers = tier.redis.endpoints();
+    let mut reasons = Vec::new();
+    match servers.iter().position(|server| server.is_used) {
+        None => reasons.push(Because::TierBypassed),
+        Some(0) => {}
+        Some(_) => reasons.push(Because::FallbackServer),
+    }
+    if servers.first().is_some_and(|nearest| nearest.is_read_only) {
+        reasons.push(Because::TierReadOnly);
+    }
+    if servers.first().is_some_and(|nearest| nearest.lease_error.is_some()) {
+        reasons.push(Because::LeasesOff);
+    }
+    if tier.redis.sharing().is_some_and(|sharing| !sharing.bus_connected) {
+        reasons.push(Because::BusLost);
+    }
+    reasons
 }
 
 /// Servers of a tier for `GET /healthz`, the nearest first; `None` if the tier is not shared.

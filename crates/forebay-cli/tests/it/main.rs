@@ -50,6 +50,7 @@ mod clocks;
 mod cluster;
 mod cluster_trouble;
 mod crowded;
+mod dashboard;
 mod demo;
 mod disk;
 mod disk_bodies;

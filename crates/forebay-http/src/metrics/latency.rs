@@ -1,7 +1,13 @@
 //! Histogram of durations that is written without a lock.
 
+use std::fmt;
+use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// Number of bucket bounds.
 const BOUNDS: usize = 72;
@@ -66,9 +72,63 @@ impl Latency {
     }
 }
 
+/// Histogram of durations as a member of a metric family. Clones share their values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedLatency(Arc<Latency>);
+
+impl SharedLatency {
+    /// Adds a duration.
+    pub(super) fn observe(&self, took: Duration) {
+        self.0.observe(took);
+    }
+
+    /// Returns the current values.
+    pub(super) fn sum(&self) -> LatencySum {
+        let mut sum = LatencySum::default();
+        sum.add(&self.0);
+        sum
+    }
+}
+
+impl TypedMetric for SharedLatency {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for SharedLatency {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let sum = self.sum();
+        let (seconds, count, buckets) = (sum.seconds(), sum.count(), sum.exported());
+        encoder.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+/// Range of durations that contains a quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyBucket(NonZeroU8);
+
+impl LatencyBucket {
+    fn of(bucket: usize) -> Option<Self> {
+        Some(Self(NonZeroU8::new(u8::try_from(bucket + 1).ok()?)?))
+    }
+
+    /// Returns a duration that differs by at most 15 % from each duration in the bucket; of the
+    /// last bucket, its lower bound, and of the first, its upper bound.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        let bucket = usize::from(self.0.get()) - 1;
+        let bound = |at: usize| Duration::from_nanos(NANOS[at.min(BOUNDS - 1)]);
+        let (lower, upper) = (bound(bucket.saturating_sub(1)), bound(bucket));
+        Duration::from_secs_f64((lower.as_secs_f64() * upper.as_secs_f64()).sqrt())
+    }
+}
+
 /// Sum of several histograms at one time.
 #[derive(Clone, Debug)]
-pub(super) struct LatencySum {
+pub struct LatencySum {
     buckets: [u64; BUCKETS],
     nanos: u64,
 }
@@ -88,8 +148,38 @@ impl LatencySum {
         self.nanos = self.nanos.wrapping_add(latency.nanos.load(Ordering::Relaxed));
     }
 
+    /// Adds the values of another sum.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += bucket;
+        }
+        self.nanos = self.nanos.wrapping_add(other.nanos);
+    }
+
+    /// Returns the values that were added since `earlier`, a sum of the same histograms.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let buckets =
+            std::array::from_fn(|at| self.buckets[at].saturating_sub(earlier.buckets[at]));
+        Self { buckets, nanos: self.nanos.wrapping_sub(earlier.nanos) }
+    }
+
+    /// Returns the bucket that contains the duration which `percent` % of the durations do not
+    /// exceed; `None` without durations.
+    #[must_use]
+    pub fn percentile(&self, percent: u64) -> Option<LatencyBucket> {
+        let rank = (self.count() * percent).div_ceil(100).max(1);
+        let mut counted = 0;
+        let bucket = self.buckets.iter().position(|count| {
+            counted += count;
+            counted >= rank
+        });
+        LatencyBucket::of(bucket?)
+    }
+
     /// Returns the number of durations.
-    pub(super) fn count(&self) -> u64 {
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
@@ -167,6 +257,35 @@ mod tests {
         assert_eq!(bounds[..EXPORTED], expected);
         assert!(bounds[EXPORTED].is_infinite());
         assert!(NANOS.is_sorted());
+    }
+
+    #[test]
+    fn a_percentile_is_within_15_percent_of_the_duration() {
+        let (mut all, mut first) = (LatencySum::default(), LatencySum::default());
+        assert_eq!(all.percentile(50), None);
+        let latency = Latency::default();
+        // 100 durations that grow by 15 % each, from 10 microseconds to about 10 seconds.
+        let durations: Vec<f64> = (0..100).map(|step| 1e-5 * 1.15_f64.powi(step)).collect();
+        for (place, took) in durations.iter().enumerate() {
+            latency.observe(Duration::from_secs_f64(*took));
+            if place == 49 {
+                first.add(&latency);
+            }
+        }
+        all.add(&latency);
+        for (percent, sum, place) in
+            [(1, &all, 0), (50, &all, 49), (99, &all, 98), (100, &first, 49)]
+        {
+            let found = sum.percentile(percent).unwrap().duration().as_secs_f64();
+            let ratio = found / durations[place];
+            assert!((0.85..=1.16).contains(&ratio), "{percent}: {ratio}");
+        }
+        let later = all.since(&first);
+        assert_eq!(later.count(), 50);
+        let least = later.percentile(1).unwrap().duration().as_secs_f64();
+        assert!((0.85..=1.16).contains(&(least / durations[50])));
+        first.merge(&later);
+        assert_eq!(first.percentile(75), all.percentile(75));
     }
 
     #[test]

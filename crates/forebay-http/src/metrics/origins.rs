@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::{SiteLabel, raise};
-use crate::endpoint_status::EndpointStatus;
+use crate::endpoint_status::{EndpointStatus, OriginUsage};
 
 /// State of the origin of one site.
 pub(crate) struct SiteOrigin<'s> {
@@ -16,6 +16,7 @@ pub(crate) struct SiteOrigin<'s> {
     pub(crate) site: &'s str,
     /// State of the circuit breaker, if there is one.
     pub(crate) breaker: Option<CallState>,
+    pub(crate) usage: OriginUsage,
     pub(crate) endpoints: Vec<EndpointStatus>,
     /// Numbers of retries by result, if there are retries.
     pub(crate) retries: Option<[(&'static str, u64); 3]>,
@@ -24,6 +25,8 @@ pub(crate) struct SiteOrigin<'s> {
 #[derive(Debug, Default)]
 pub(super) struct OriginMetrics {
     state: Family<SiteLabel, Gauge>,
+    connections_max: Family<SiteLabel, Gauge>,
+    waiting: Family<SiteLabel, Gauge>,
     up: Family<EndpointLabels, Gauge>,
     endpoint_state: Family<EndpointLabels, Gauge>,
     requests: Family<ResultLabels, Counter>,
@@ -67,6 +70,16 @@ impl OriginMetrics {
             self.state.clone(),
         );
         registry.register(
+            "origin_connections_max",
+            "Maximum number of connections to the origin of a site",
+            self.connections_max.clone(),
+        );
+        registry.register(
+            "origin_waiting",
+            "Requests that wait now for a free connection to the origin of a site",
+            self.waiting.clone(),
+        );
+        registry.register(
             "origin_up",
             "Whether an origin server gets requests: 1 yes, 0 ejected or unhealthy",
             self.up.clone(),
@@ -102,11 +115,16 @@ impl OriginMetrics {
     /// Replaces the gauges by the states of the current sites, and updates the counters.
     pub(super) fn refresh<'s>(&self, origins: impl Iterator<Item = SiteOrigin<'s>>) {
         self.state.clear();
+        self.connections_max.clear();
+        self.waiting.clear();
         self.up.clear();
         self.endpoint_state.clear();
-        for SiteOrigin { site, breaker, endpoints, retries } in origins {
+        for SiteOrigin { site, breaker, usage, endpoints, retries } in origins {
+            let label = SiteLabel { site: site.into() };
+            let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            self.connections_max.get_or_create(&label).set(gauge(usage.connections_max));
+            self.waiting.get_or_create(&label).set(gauge(usage.waiting));
             if let Some(state) = breaker {
-                let label = SiteLabel { site: site.into() };
                 self.state.get_or_create(&label).set(match state {
                     CallState::Closed => 0,
                     CallState::HalfOpen => 1,

@@ -45,8 +45,14 @@ struct LogLabel {
     log: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BecauseLabel {
+    because: &'static str,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ProcessMetrics {
+    degraded: Family<BecauseLabel, Gauge>,
     state: Gauge,
     reload_successful: Gauge,
     reload_success: Gauge<f64, AtomicU64>,
@@ -60,6 +66,11 @@ impl ProcessMetrics {
             "state",
             "Phase of the process: 0 starting, 1 ready, 2 draining",
             self.state.clone(),
+        );
+        registry.register(
+            "degraded",
+            "1 for each reason why the cache is degraded, otherwise 0",
+            self.degraded.clone(),
         );
         registry.register(
             "drain_cut",
@@ -98,6 +109,10 @@ impl ProcessMetrics {
 
     pub(super) fn set_phase(&self, phase: Phase) {
         self.state.set(i64::from(phase as u8));
+    }
+
+    pub(super) fn set_degraded(&self, because: &'static str, is_degraded: bool) {
+        self.degraded.get_or_create(&BecauseLabel { because }).set(is_degraded.into());
     }
 
     pub(super) fn drain_cut_of(&self, cut: DrainCut) -> Counter {

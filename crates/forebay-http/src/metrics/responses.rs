@@ -16,7 +16,8 @@ use std::time::Duration;
 use forebay_core::Why;
 use parking_lot::Mutex;
 
-use super::latency::Latency;
+use super::latency::{Latency, LatencySum};
+use super::totals::SiteTotals;
 use crate::record::{CacheResult, End, Record, SiteSlot};
 pub(super) use collect::ResponseCollector;
 use combinations::{COMBINATIONS, Combinations};
@@ -168,6 +169,11 @@ impl ResponseMetrics {
         self.found.iter().map(|found| found.0.load(Ordering::Relaxed)).sum()
     }
 
+    /// Returns what the responses of each site add up to, the shared sites first.
+    pub(super) fn totals(&self) -> impl Iterator<Item = SiteTotals> {
+        self.sites().map(SiteCounters::totals)
+    }
+
     /// Returns the counters of all sites with traffic or a configuration, the shared ones first.
     fn sites(&self) -> impl Iterator<Item = &SiteCounters> {
         self.slots.iter().filter_map(OnceLock::get).map(|counters| &**counters)
@@ -178,6 +184,34 @@ impl SiteCounters {
     /// Returns the cache results that are exported from the start.
     fn caches(&self) -> &'static [CacheResult] {
         if self.is_site { &CacheResult::ALL } else { &OF_NO_SITE }
+    }
+
+    fn totals(&self) -> SiteTotals {
+        let heads = CacheResult::ALL.map(|cache| self.latency(|s| &s.heads[cache as usize]));
+        let responses = heads.each_ref().map(LatencySum::count);
+        let mut totals = SiteTotals { site: self.id.clone(), responses, ..SiteTotals::default() };
+        for (cache, head) in CacheResult::ALL.into_iter().zip(&heads) {
+            match cache {
+                CacheResult::Hit | CacheResult::Stale => totals.hit_heads.merge(head),
+                CacheResult::Miss
+                | CacheResult::Revalidated
+                | CacheResult::Collapsed
+                | CacheResult::Pass => totals.miss_heads.merge(head),
+                _ => {}
+            }
+            if cache != CacheResult::Tunnel {
+                totals.heads.merge(head);
+            }
+            totals.body_bytes += self.sum(|stripe| &stripe.bytes[cache as usize]);
+        }
+        totals.misses = Why::ALL.map(|why| self.sum(|stripe| &stripe.misses[why as usize]));
+        totals
+    }
+
+    fn latency(&self, of: impl Fn(&Stripe) -> &Latency) -> LatencySum {
+        let mut sum = LatencySum::default();
+        self.stripes.iter().for_each(|stripe| sum.add(of(stripe)));
+        sum
     }
 
     fn sum(&self, of: impl Fn(&Stripe) -> &AtomicU64) -> u64 {

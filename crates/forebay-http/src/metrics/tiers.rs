@@ -9,10 +9,10 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::{SECONDS, TierLabel};
+use super::TierLabel;
+use super::latency::{LatencySum, SharedLatency};
 
 /// Kind of counter that a lower tier (disk, Redis) keeps itself. Beside `tier`, each has one label:
 /// `reason` (rejected, errors), `result` (writes) or `direction` (bytes).
@@ -53,10 +53,10 @@ struct DirectionLabels {
     direction: &'static str,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LowerTierMetrics {
     state: Family<TierLabel, Gauge>,
-    seconds: Family<OpLabels, Histogram, fn() -> Histogram>,
+    seconds: Family<OpLabels, SharedLatency>,
     failures: Family<OpLabels, Counter>,
     skipped: Family<TierLabel, Counter>,
     opened: Family<TierLabel, Counter>,
@@ -64,22 +64,6 @@ pub(super) struct LowerTierMetrics {
     writes: Family<ResultLabels, Counter>,
     errors: Family<ReasonLabels, Counter>,
     bytes: Family<DirectionLabels, Counter>,
-}
-
-impl Default for LowerTierMetrics {
-    fn default() -> Self {
-        Self {
-            state: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
-            failures: Family::default(),
-            skipped: Family::default(),
-            opened: Family::default(),
-            rejected: Family::default(),
-            writes: Family::default(),
-            errors: Family::default(),
-            bytes: Family::default(),
-        }
-    }
 }
 
 impl LowerTierMetrics {
@@ -120,7 +104,7 @@ impl LowerTierMetrics {
         match event {
             Event::TierCalled { tier, op, took } => {
                 let seconds = self.seconds.get_or_create(&OpLabels { tier, op });
-                seconds.observe(took.as_secs_f64());
+                seconds.observe(took);
             }
             Event::TierFailed { tier, op } => {
                 self.failures.get_or_create(&OpLabels { tier, op }).inc();
@@ -148,6 +132,11 @@ impl LowerTierMetrics {
             drop(self.opened.get_or_create(&label));
             drop(self.skipped.get_or_create(&label));
         }
+    }
+
+    /// Returns the durations of the reads of a tier.
+    pub(super) fn reads(&self, tier: &'static str) -> LatencySum {
+        self.seconds.get_or_create(&OpLabels { tier, op: "read" }).sum()
     }
 
     /// Returns the counter for a metric that a tier counts itself.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_engine::LoadError;
@@ -11,6 +12,7 @@ use http::uri::Uri;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
@@ -35,6 +37,22 @@ pub(super) struct Answered {
     pub(super) permits: ConnectionPermits,
 }
 
+/// Guard of a request that waits for a free connection.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Origin {
     /// Sends a request, and again where the settings allow it. Returns the response head, which is
     /// validated unless it is a 101.
@@ -44,18 +62,29 @@ impl Origin {
         again: Again<'_>,
         progress: &Progress,
     ) -> Result<Answered, LoadError> {
-        let permit = self.connections.clone().acquire_owned();
-        let permit = tokio::time::timeout_at(progress.due(self.fetch_timeout), permit);
-        let Ok(Ok(connection_permit)) = permit.await else {
-            return Err(LoadError::Overloaded(
-                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
-            ));
+        let connection_permit = match self.connections.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_connection(progress).await?,
         };
         let (exchanged, in_flight) = self.attempts(request, again, progress).await?;
         let permits =
             ConnectionPermits { connection: connection_permit, unshared: None, in_flight };
         let (response, connection) = exchanged;
         Ok(Answered { response, connection, permits })
+    }
+
+    async fn wait_for_connection(
+        &self,
+        progress: &Progress,
+    ) -> Result<OwnedSemaphorePermit, LoadError> {
+        let _waiting = Waiting::begin(&self.waiting);
+        let permit = self.connections.clone().acquire_owned();
+        match tokio::time::timeout_at(progress.due(self.fetch_timeout), permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(LoadError::Overloaded(
+                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
+            )),
+        }
     }
 
     /// Sends a request until its result permits no retry.

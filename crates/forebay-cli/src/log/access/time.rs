@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns `1994-11-06T08:49:37.000000Z` (RFC 3339).
-pub(super) fn rfc_3339(now: SystemTime) -> String {
+pub(crate) fn rfc_3339(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

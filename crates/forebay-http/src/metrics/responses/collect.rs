@@ -8,8 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::{ResponseMetrics, SiteCounters, Stripe};
-use crate::metrics::latency::{Latency, LatencySum};
+use super::{ResponseMetrics, SiteCounters};
 use crate::record::End;
 
 /// Sums the stripes at each scrape.
@@ -113,12 +112,4 @@ fn encode_reasons(sites: &[&SiteCounters], encoder: &mut DescriptorEncoder<'_>) 
         }
     }
     Ok(())
-}
-
-impl SiteCounters {
-    fn latency(&self, of: impl Fn(&Stripe) -> &Latency) -> LatencySum {
-        let mut sum = LatencySum::default();
-        self.stripes.iter().for_each(|stripe| sum.add(of(stripe)));
-        sum
-    }
 }

@@ -1,0 +1,198 @@
+// The dashboard in a browser: every state, wide and narrow, light and dark.
+
+import { readFile, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+
+import puppeteer from 'puppeteer-core';
+
+import { ask, freePort, same, until } from './lib.mjs';
+
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+
+const CHROMIUM = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+  '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+
+/// Widths in pixels. The last one is the narrowest without sideways scrolling.
+const WIDTHS = [1400, 390, 320];
+
+/// Browser whose pages report every error and every violation of the content policy.
+class Browser {
+  static async start(stage) {
+    const browser = await puppeteer.launch({
+      executablePath: '/usr/bin/chromium', headless: true, args: CHROMIUM, userDataDir: await stage.folder(),
+    });
+    stage.later(() => browser.close());
+    return Object.assign(new Browser(), { browser });
+  }
+
+  async open(url) {
+    const page = await this.browser.newPage();
+    const troubles = [];
+    page.on('console', (line) => {
+      if (line.type() === 'error' || line.type() === 'warn') troubles.push(line.text());
+    });
+    page.on('pageerror', (error) => troubles.push(error.message));
+    await page.exposeFunction('reportViolation', (text) => troubles.push(text));
+    await page.evaluateOnNewDocument(() => {
+      document.addEventListener('securitypolicyviolation', (event) => {
+        window.reportViolation(`policy: ${event.violatedDirective} ${event.blockedURI}`);
+      });
+    });
+    await page.setViewport({ width: WIDTHS[0], height: 1000 });
+    await page.goto(url);
+    return { page, troubles };
+  }
+}
+
+/// Text of the state line.
+const line = (page) => page.$eval('#state', (state) => `${state.dataset.state}: ${state.textContent.replace(/\s+/g, ' ').trim()}`);
+
+async function reaches(page, program, expected) {
+  let shown = '';
+  await until(`the page shows ${expected}`, program, async () => {
+    shown = await line(page);
+    return expected.test(shown);
+  }).catch((error) => {
+    throw new Error(`the page shows "${shown}"; ${error.message}`);
+  });
+}
+
+/// Checks a state at each width and in both colour schemes; with `SCREENSHOTS`, keeps pictures.
+async function check(name, { page, troubles }, allowed = /^$/) {
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]);
+    for (const width of WIDTHS) {
+      await page.setViewport({ width, height: 1000 });
+      // Two frames: the charts take their new width after the first one.
+      await page.evaluate(() => new Promise((resolve) => {
+        requestAnimationFrame(() => requestAnimationFrame(resolve));
+      }));
+      const what = `${name} at ${width} px, ${scheme}`;
+      same(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0, `${what}: sideways scrolling`);
+      if (process.env.SCREENSHOTS) {
+        // One more second: the charts have the new width.
+        await new Promise((resolve) => setTimeout(resolve, 1_200));
+        const file = path.join(process.env.SCREENSHOTS, `${name}-${width}-${scheme}.png`);
+        await writeFile(file, await page.screenshot({ fullPage: true }));
+      }
+    }
+    await page.evaluate(await readFile(AXE, 'utf8'));
+    const violations = await page.evaluate(async () => {
+      // Old numbers are faded on purpose, while the state line says that they are old.
+      const rules = { 'color-contrast': { enabled: !document.body.classList.contains('silent') } };
+      const { violations } = await window.axe.run(document, { rules });
+      return violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(' ')}`);
+    });
+    same(violations, [], `${name}, ${scheme}: accessibility`);
+  }
+  same(troubles.filter((text) => !allowed.test(text)), [], `${name}: errors in the console`);
+}
+
+/// Sends requests with different outcomes.
+async function visit(cache) {
+  for (const target of ['/a', '/a', '/b', '/b', '/b', '/private', '/missing']) await ask(cache + target);
+  await ask(`${cache}/a`, {}, 'POST');
+}
+
+/// Passes requests on to the admin listener, with one state word replaced in the events.
+async function replacing(stage, admin, word, by) {
+  const target = new URL(admin);
+  return stage.listen((request, response) => {
+    const headers = { ...request.headers, host: target.host };
+    const passed = http.request(new URL(request.url, admin), { method: request.method, headers }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.on('data', (data) => {
+        const isEvents = request.url.startsWith('/events');
+        response.write(isEvents ? data.toString().replace(`"state":"${word}",`, `"state":"${by}",`) : data);
+      });
+      answer.on('end', () => response.end());
+      answer.on('error', () => response.destroy());
+    });
+    passed.on('error', () => response.destroy());
+    response.on('close', () => passed.destroy());
+    request.pipe(passed);
+  });
+}
+
+export async function dashboard(stage) {
+  const browser = await Browser.start(stage);
+  const origin = await stage.listen((request, response) => {
+    const policy = request.url === '/private' ? 'private' : 'max-age=60';
+    response.writeHead(request.url === '/missing' ? 404 : 200, { 'Cache-Control': policy });
+    response.end('hello');
+  });
+
+  const calm = await stage.serve(origin);
+  const view = await browser.open(calm.admin);
+  await reaches(view.page, calm.program, /^serving: .*no traffic yet/);
+  same(await view.page.$eval('#curl', (code) => code.innerText), `curl -i ${calm.cache}/`, 'the suggested command');
+  await check('no-traffic', view);
+  await visit(calm.cache);
+  await reaches(view.page, calm.program, /^serving: ●\s+serving$/);
+  const requests = () => view.page.$eval('.card .value', (value) => value.innerText);
+  await until('the card shows 8 requests', calm.program, async () => (await requests()) === '8');
+  await check('serving', view);
+  await purges(view.page, calm.program);
+
+  const starting = await browser.open(await replacing(stage, calm.admin, 'ready', 'starting'));
+  await reaches(starting.page, calm.program, /^starting: ◆\s+not ready/);
+  await check('not-ready', starting);
+
+  calm.program.child.kill('SIGSTOP');
+  try {
+    await reaches(view.page, { output: '' }, /^silent: ○\s+no news for \d+ s/);
+    await check('no-news', view);
+  } finally {
+    calm.program.child.kill('SIGCONT');
+  }
+  await reaches(view.page, calm.program, /^serving: /);
+
+  const redis = await freePort();
+  const degraded = await stage.serve(origin, '', `[redis]\nurl = "redis://127.0.0.1:${redis}"\n`);
+  await visit(degraded.cache);
+  const shown = await browser.open(degraded.admin);
+  await reaches(shown.page, degraded.program, /^degraded: ▲\s+degraded: redis is bypassed since \d\d:\d\d/);
+  await check('degraded', shown);
+
+  const ending = await stage.serve(origin, '', 'shutdown_delay = "60s"\n');
+  await visit(ending.cache);
+  const last = await browser.open(ending.admin);
+  await reaches(last.page, ending.program, /^serving: /);
+  ending.program.child.kill('SIGTERM');
+  await reaches(last.page, ending.program, /^stopping: ■\s+stopping/);
+  await check('stopping', last);
+  ending.program.child.kill('SIGTERM');
+
+  const file = path.join(await stage.folder(), 'token');
+  await writeFile(file, 'secret\n');
+  const closed = await stage.serve(origin, '', `admin_token_file = "${file}"\n`);
+  const asked = await browser.open(closed.admin);
+  await reaches(asked.page, closed.program, /^token: ▲\s+token needed/);
+  await check('token', asked, /401/);
+  await asked.page.type('#token-value', 'wrong');
+  await asked.page.keyboard.press('Enter');
+  const error = () => asked.page.$eval('#token-error', (text) => text.innerText);
+  await until('the page rejects the token', closed.program, async () => /rejects/.test(await error()));
+  await asked.page.type('#token-value', 'secret');
+  await asked.page.keyboard.press('Enter');
+  await reaches(asked.page, closed.program, /^serving: /);
+}
+
+/// Purges by the form: a site only after its name was typed.
+async function purges(page, program) {
+  const result = () => page.$eval('#purge-result', (text) => text.innerText);
+  const shows = (expected) => until(`the form shows ${expected}`, program, async () => expected.test(await result()));
+  await page.type('#purge input[name=value]', 'http://127.0.0.1/a');
+  await page.click('#purge button');
+  await shows(/^(Purge \d+ reached 1 instance|The purge failed)/);
+  await page.select('#purge select[name=kind]', 'site');
+  await page.click('#purge button');
+  await shows(/^Nothing was purged: type real to confirm/);
+  await page.type('#purge input[name=confirm]', 'real');
+  await page.click('#purge button');
+  await shows(/^Purge \d+ reached 1 instance/);
+  const notice = () => page.$eval('#notices', (list) => list.innerText);
+  await until('the purge is in the list', program, async () => /purge carried out kind=site value=real reach=soft/.test(await notice()));
+}

@@ -276,7 +276,8 @@ fn service(
         None => Engine::with_tiers(limits, clock.clone(), observer, lower),
     };
     let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
-    let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics);
+    let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics)
+        .with_workers(config.threads);
     service.trust_proxies(&Arc::new(config.trust.clone()));
     Ok(service)
 }

@@ -67,6 +67,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         ignore_scheme: config.ignore_scheme,
         access: config.access.clone(),
         rate_limit: config.rate_limit,
+        compress: origin.compress.clone(),
         hsts: config.hsts.clone(),
         is_forwarded_added: config.forwarded,
         expose_errors: config.expose_errors,

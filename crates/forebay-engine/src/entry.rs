@@ -1,6 +1,7 @@
 //! Entries with their heads and bodies, and the memory bound for bodies in transfer.
 
 pub(crate) mod body;
+pub(crate) mod derived;
 pub(crate) mod in_flight;
 pub(crate) mod select;
 pub(crate) mod shared;
@@ -16,6 +17,7 @@ use forebay_core::judge::{NoDice, plain_until};
 use forebay_core::{Demand, Lifetime, Meta, Position, PurgeState, Timestamp, Verdict, judge};
 
 use body::Body;
+use derived::DerivedForms;
 use shared::{Contents, Shared};
 
 /// Size of an entry besides its bytes: the entry, its slot in the store and the store's index.
@@ -114,6 +116,12 @@ impl Entry {
     #[must_use]
     pub fn charge(&self, key: usize) -> u64 {
         if self.head.is_counted() { 1 } else { (self.size() + key) as u64 }
+    }
+
+    /// Returns the body, and the bodies of all derived forms.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
+        let forms = self.head.view::<DerivedForms>();
+        std::iter::once(&self.body).chain(forms.into_iter().flat_map(DerivedForms::bodies))
     }
 
     /// Returns the entry for one caller. A streaming body gets a reader at its first byte. `None`

@@ -38,6 +38,7 @@ mod write;
 
 pub use engine::{Engine, Traffic};
 pub use entry::body::{Body, BodyReader, BrokenBody, Content, Parts, PieceStream};
+pub use entry::derived::{DerivedForm, DerivedForms, FORMS_MAX, FormRequests};
 pub use entry::select::{Credentials, Select};
 pub use entry::{Entry, Head};
 pub use fill::{TierEntry, TierReport};
@@ -64,4 +65,5 @@ pub use tiers::error::TierError;
 pub use tiers::lease::{self, Leases};
 pub use tiers::setup::{Namespaces, TierSetup};
 pub use tiers::tier::{Budget, LeasedWrite, Stored, Tier, TierErrors, WriteMode, Writer};
+pub use write::derive::FormAdded;
 pub use write::put::NewEntry;

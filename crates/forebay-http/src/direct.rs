@@ -26,6 +26,7 @@ use http::Version;
 use crate::authority::normalise_authority;
 use crate::client::credentials;
 use crate::client::peer::{ConnectionInfo, Peer, Role};
+use crate::compress::choose::choose;
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::record::{CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields};
@@ -78,7 +79,7 @@ impl DirectHits {
         let demand = rules.demand(site, &request);
         let mut key = key::primary(site, peer.scheme, &authority, &target);
         rules.add_key_parts(site, &mut key);
-        let select = Fields { request: &request, peer: &peer };
+        let select = Fields { request: &request, peer: &peer, site };
         let lookup = Lookup {
             key: key.borrowed(),
             demand: &demand,
@@ -95,7 +96,11 @@ impl DirectHits {
         }
         let added = secure::hsts(site, peer.scheme);
         let now = engine.clock().now();
-        let written = response::write(&request, &outcome.entry, added, now, output)?;
+        let chosen = choose(site.settings.compress.as_ref(), &request, &outcome.entry);
+        if let Some(coding) = chosen.request(&outcome.entry) {
+            self.service.make_form(site, &lookup, &outcome.entry, coding);
+        }
+        let written = response::write(&request, &outcome.entry, chosen, added, now, output)?;
         if let Some(limiter) = limiter {
             // Another connection of the client may be faster; one request more is no harm.
             let _ = limiter.admit(peer.client, now);
@@ -178,10 +183,11 @@ impl DirectResponder for DirectHits {
 struct Fields<'a> {
     request: &'a PlainRequest<'a>,
     peer: &'a Peer,
+    site: &'a Site,
 }
 
 impl Select for Fields<'_> {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(self.request, self.peer, name)
+        selecting(self.request, self.peer, self.site, name)
     }
 }

@@ -30,6 +30,7 @@
 
 mod authority;
 mod client;
+mod compress;
 mod direct;
 pub mod edge;
 mod endpoint_status;
@@ -62,9 +63,9 @@ pub use response::body::ResponseBody;
 pub use service::Service;
 pub use service::explain::{ExplainRequest, LiveResponse};
 pub use settings::{
-    Balance, BreakerSettings, ClientAccess, EjectionSettings, EndpointAddress, EndpointSettings,
-    EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns, OriginSettings, PhaseTimeouts,
-    RateLimitSettings, RetryOn, RetrySettings, SiteSettings,
+    Balance, BreakerSettings, ClientAccess, CompressSettings, EjectionSettings, EndpointAddress,
+    EndpointSettings, EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns,
+    OriginSettings, PhaseTimeouts, RateLimitSettings, RetryOn, RetrySettings, SiteSettings,
 };
 pub use site::key;
 pub use site::prefix_purge::PrefixError;

@@ -2,7 +2,7 @@
 //! builds and sends them, `load/judge.rs` evaluates the response, `load/part.rs` loads ranges,
 //! `load/by_body.rs` loads responses that are stored by request body.
 //!
-//! This folder uses `origin`, `site`, `settings`, `stored`, `client` and `request_guard` (interim
+//! This folder uses `compress`, `origin`, `site`, `settings`, `stored`, `client` and `request_guard` (interim
 //! responses); it never sees responses to clients.
 
 mod by_body;
@@ -188,6 +188,6 @@ impl Load for HttpLoad {
 
 impl HeadCodec for HttpLoad {
     fn decode_head(&self, bytes: Bytes) -> Option<Head> {
-        Answer::decode(bytes).map(Answer::into_head)
+        Answer::decode(bytes).map(|answer| self.0.request.stored_head(answer, None))
     }
 }

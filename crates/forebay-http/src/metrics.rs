@@ -1,6 +1,7 @@
 //! Prometheus metrics. Label values are bounded: never a URL, a key or a field value.
 
 mod cluster;
+mod compress;
 mod edge;
 mod latency;
 mod origins;
@@ -31,6 +32,8 @@ use crate::record::decisions::Decisions;
 use crate::record::{End, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
+use compress::CompressMetrics;
+pub(crate) use compress::{CompressionCounts, CompressionQueue};
 use edge::EdgeMetrics;
 pub(crate) use edge::OpenConnection;
 use latency::SharedLatency;
@@ -117,6 +120,7 @@ pub struct Metrics {
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
     origins: OriginMetrics,
+    compress: CompressMetrics,
     edge: EdgeMetrics,
     process: ProcessMetrics,
     usage: UsageMetrics,
@@ -179,6 +183,7 @@ impl Metrics {
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
             origins: OriginMetrics::default(),
+            compress: CompressMetrics::default(),
             edge: EdgeMetrics::default(),
             process: ProcessMetrics::default(),
             usage_registry: usage.registry(),
@@ -328,6 +333,7 @@ impl Metrics {
         self.lower.register(registry);
         self.cluster.register(registry);
         self.origins.register(registry);
+        self.compress.register(registry);
         self.edge.register(registry);
     }
 

@@ -12,6 +12,7 @@
 
 pub(crate) mod by_body;
 mod challenge;
+mod compress;
 mod dispatch;
 mod ended;
 pub mod explain;
@@ -51,6 +52,7 @@ use self::pending::PendingRecord;
 use self::recorder::ResponseRecorder;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
+use crate::compress::pool::CompressPool;
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::phase::Phase;
 use crate::record::{
@@ -71,6 +73,7 @@ pub struct Service {
     requests: AtomicU64,
     recorder: Arc<ResponseRecorder>,
     challenges: ArcSwapOption<ChallengeAnswers>,
+    compress: CompressPool,
 }
 
 /// Boxed future of a response that needs the origin.
@@ -85,7 +88,17 @@ impl Service {
         let requests = AtomicU64::new(first);
         let recorder = Arc::new(ResponseRecorder::new(metrics.clone(), engine.clock().clone()));
         let challenges = ArcSwapOption::empty();
-        Self { site_table, engine, metrics, requests, recorder, challenges }
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let compress = CompressPool::new(workers, metrics.compression_queue());
+        Self { site_table, engine, metrics, requests, recorder, challenges, compress }
+    }
+
+    /// Sets the number of threads that answer requests; a quarter as many compress, one at least.
+    /// The default is the number of cores.
+    #[must_use]
+    pub fn with_workers(mut self, workers: usize) -> Self {
+        self.compress = CompressPool::new(workers, self.metrics.compression_queue());
+        self
     }
 
     /// Returns the phase of the process; [`Phase::Starting`] until [`enter`](Self::enter) is called.

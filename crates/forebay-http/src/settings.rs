@@ -1,5 +1,6 @@
 //! Settings of a site and of its origin; immutable once built.
 
+mod compress;
 mod health;
 mod origin;
 mod retry;
@@ -17,6 +18,7 @@ use forebay_semantics::{Networks, PeerAddress, Rules};
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
+pub use compress::CompressSettings;
 pub use health::{EjectionSettings, HealthCheckSettings};
 pub use origin::{
     Balance, BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings,
@@ -84,6 +86,8 @@ pub struct SiteSettings {
     /// Response instead of an error if the origin is unreachable, invalid, too slow or not asked;
     /// `None` sends the error.
     pub fallback: Option<Fallback>,
+    /// Compression of responses; `None` sends them as the origin does.
+    pub compress: Option<CompressSettings>,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
     /// Rules of the site.
@@ -118,6 +122,7 @@ impl SiteSettings {
             hsts: None,
             is_forwarded_added: false,
             fallback: None,
+            compress: None,
             opt_ins: OptIns::default(),
             rule_set: Arc::default(),
         }

@@ -18,6 +18,8 @@ use std::sync::{Arc, LazyLock};
 use forebay_core::CallState;
 use forebay_rules::SiteFacts;
 use forebay_semantics::cdn_loop::LoopMarker;
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 
 use crate::authority::without_port;
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
@@ -26,6 +28,10 @@ use crate::settings::{HostPattern, SiteSettings};
 use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
 use crate::site::warnings::Warnings;
+
+/// Value of `Accept-Encoding` in requests whose response may be stored, if the site compresses: one
+/// response serves the clients of all codings.
+pub(crate) const UNCODED: &str = "identity";
 
 /// Active site: its settings and its connections to the origin.
 #[derive(Debug)]
@@ -90,6 +96,13 @@ impl Site {
         let new = || settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
         let rate_limiter = kept.or_else(new);
         Self::with(settings, origin, rate_limiter)
+    }
+
+    /// Asks the origin for an unencoded response, if the site compresses responses itself.
+    pub(crate) fn ask_without_coding(&self, headers: &mut HeaderMap) {
+        if self.settings.compress.is_some() {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(UNCODED));
+        }
     }
 
     /// Returns the status of each endpoint of the origin.

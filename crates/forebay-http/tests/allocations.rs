@@ -19,8 +19,8 @@ fn measured<T>(piece: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the number of allocations of a connection with this number of requests.
-fn allocations(requests: usize) -> Result<u64> {
-    let mut run = front_end::connection(requests)?;
+fn allocations(connection: fn(usize) -> Result<Run>, requests: usize) -> Result<u64> {
+    let mut run = connection(requests)?;
     let mut hits = 0;
     let counted = allocation_counter::measure(|| hits = run());
     assert_eq!(hits, requests);
@@ -29,10 +29,12 @@ fn allocations(requests: usize) -> Result<u64> {
 
 #[test]
 fn a_direct_hit_allocates_nothing() -> Result<()> {
-    // The first connection of a process initialises statics.
-    allocations(100)?;
-    let of_connection = allocations(100)?;
-    assert!(of_connection > 0, "the counter works");
-    assert_eq!(allocations(2_100)?, of_connection);
+    for connection in [front_end::connection, front_end::connection_form] {
+        // The first connection of a process initialises statics.
+        allocations(connection, 100)?;
+        let of_connection = allocations(connection, 100)?;
+        assert!(of_connection > 0, "the counter works");
+        assert_eq!(allocations(connection, 2_100)?, of_connection);
+    }
     Ok(())
 }

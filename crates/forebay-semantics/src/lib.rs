@@ -13,6 +13,7 @@
 //! | conditional requests to the origin, 304 to clients | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
 //! | updates of a stored response by a later one | 9111 section 4.3 | [`freshen`] |
 //! | ranges of a stored body | 9110 section 14 | [`mod@range`], [`multipart`] |
+//! | content codings of the cache, `Accept-Encoding` | 9110 sections 8.4, 12.5.3 | [`coding`] |
 //! | media type against the extension of the path | none | [`media_type`] |
 //! | partial responses of the origin | 9110 section 14.4; 9111 sections 3.3, 3.4 | [`partial`] |
 //! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
@@ -35,6 +36,7 @@
 //! everything that depends on stored entries.
 
 pub mod advice;
+pub mod coding;
 pub mod directives;
 mod fields;
 pub mod forwarding;

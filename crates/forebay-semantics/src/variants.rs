@@ -2,6 +2,6 @@
 //!
 //! This folder uses `fields`.
 
-mod preferences;
+pub(crate) mod preferences;
 mod spacing;
 pub mod vary;

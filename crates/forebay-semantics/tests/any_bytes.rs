@@ -4,6 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use forebay_core::{Demand, Stale, WallTime};
+use forebay_semantics::coding::encoded::{add_vary, encode_fields, may_encode};
+use forebay_semantics::coding::media_types::{MediaTypePattern, MediaTypes};
+use forebay_semantics::coding::negotiation::negotiate;
+use forebay_semantics::coding::{Coding, Codings};
 use forebay_semantics::date::http_date;
 use forebay_semantics::directives::SCOPE_FIELDS_MAX;
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
@@ -165,6 +169,13 @@ proptest! {
             prop_assert!((lifetime.stale_while_revalidate + lifetime.stale_if_error).is_zero());
         }
         prop_assert!(initial_age(&response, received, Duration::from_secs(delay)) <= SPAN_MAX);
+        let types = MediaTypes::new(MediaTypePattern::parse("text/*"));
+        if let Some(coding) = negotiate(&request, Codings::new(Coding::ALL)) {
+            let mut encoded = response.clone();
+            encode_fields(&mut encoded, coding, Some(1));
+            add_vary(&mut encoded);
+            prop_assert!(!may_encode(ResponseRef { status, headers: &encoded }, &types));
+        }
         if storable(asked, answered, &rules).is_ok() {
             prop_assert!(said.private.is_none());
             prop_assert!(!said.no_store || said.must_understand);

@@ -43,6 +43,7 @@ pub(crate) struct SiteFile {
     pub(crate) breaker: Option<Section>,
     pub(crate) fallback: Option<Section>,
     pub(crate) rate_limit: Option<Section>,
+    pub(crate) compress: Option<Section>,
 }
 
 /// `[tls]` with its certificates.
@@ -362,7 +363,7 @@ impl Walk<'_> {
         let mut site = Section::empty(Table::Site, &path, place);
         let (mut origin, mut redis, mut lease, mut rate_limit) = (None, None, None, None);
         let (mut rules, mut transforms) = (None, None);
-        let (mut breaker, mut fallback) = (None, None);
+        let (mut breaker, mut fallback, mut compress) = (None, None, None);
         let (mut health, mut eject, mut retry) = (None, None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
@@ -393,6 +394,7 @@ impl Walk<'_> {
                 ("lease", _) => lease = self.subtable(Table::SiteLease, &site, value),
                 ("breaker", _) => breaker = self.subtable(Table::SiteBreaker, &site, value),
                 ("fallback", _) => fallback = self.subtable(Table::SiteFallback, &site, value),
+                ("compress", _) => compress = self.subtable(Table::SiteCompress, &site, value),
                 ("rate_limit", _) => {
                     rate_limit = self.subtable(Table::SiteRateLimit, &site, value);
                 }
@@ -410,6 +412,7 @@ impl Walk<'_> {
             rate_limit,
             breaker,
             fallback,
+            compress,
             rules,
             transforms,
         })

@@ -101,6 +101,10 @@ fn introduction(table: Table) -> &'static str {
             "Below its `[[site]]`: the circuit breaker of its origin \
              ([origins.md](origins.md#an-origin-that-fails-or-hangs))."
         }
+        Table::SiteCompress => {
+            "Below its `[[site]]`: compression of responses ([compression.md](compression.md)). \
+             Without it, clients get the coding of the origin."
+        }
         Table::SiteFallback => {
             "Below its `[[site]]`: the response while the origin is unavailable \
              ([origins.md](origins.md#fallback-response)). Without it, clients get an error page."

@@ -4,6 +4,7 @@
 
 mod acme;
 mod admin;
+mod compress;
 mod disk;
 mod endpoint_health;
 mod listeners;
@@ -23,8 +24,7 @@ use super::rules::ResolvedRules;
 use super::typed::{Raw, Typed};
 use crate::config::bounded_file::read_bounded;
 use forebay_engine::TierErrors;
-use forebay_http::ClientAccess;
-use forebay_http::RateLimitSettings;
+use forebay_http::{ClientAccess, RateLimitSettings};
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};

@@ -45,11 +45,13 @@ pub(crate) enum Table {
     SiteFallback,
     /// `[site.rate_limit]`
     SiteRateLimit,
+    /// `[site.compress]`
+    SiteCompress,
 }
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
@@ -71,6 +73,7 @@ impl Table {
         Self::SiteBreaker,
         Self::SiteFallback,
         Self::SiteRateLimit,
+        Self::SiteCompress,
     ];
 
     /// Path of the table without indexes, such as `site.origin`.
@@ -97,6 +100,7 @@ impl Table {
             Self::SiteBreaker => "site.breaker",
             Self::SiteFallback => "site.fallback",
             Self::SiteRateLimit => "site.rate_limit",
+            Self::SiteCompress => "site.compress",
         }
     }
 
@@ -124,6 +128,7 @@ impl Table {
             Self::SiteBreaker => "[site.breaker]",
             Self::SiteFallback => "[site.fallback]",
             Self::SiteRateLimit => "[site.rate_limit]",
+            Self::SiteCompress => "[site.compress]",
         }
     }
 
@@ -134,9 +139,16 @@ impl Table {
             Self::Tls => &["certificates", "acme"],
             Self::TlsAcme => &["external_account"],
             Self::Redis => &["sentinel", "fallback"],
-            Self::Site => {
-                &["redis", "lease", "rate_limit", "breaker", "fallback", "rule", "transform"]
-            }
+            Self::Site => &[
+                "redis",
+                "lease",
+                "rate_limit",
+                "breaker",
+                "fallback",
+                "compress",
+                "rule",
+                "transform",
+            ],
             Self::SiteOrigin => &["health", "eject", "retry"],
             _ => &[],
         }

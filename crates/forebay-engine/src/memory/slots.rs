@@ -11,7 +11,8 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 
 use super::variants::{MEMBER_OVERHEAD, Members};
-use crate::entry::in_flight::InFlight;
+use crate::entry::body::Body;
+use crate::entry::in_flight::{Charged, InFlight};
 use crate::entry::{Entry, SLOT_OVERHEAD};
 use crate::runtime::sync::Cache;
 
@@ -202,9 +203,9 @@ impl Slots {
 
     pub(super) fn insert(&self, key: Key, slot: Slot) {
         // Released after evicted entries are charged: otherwise memory would seem free in between.
-        let _charged = match &slot {
-            Slot::Entry(entry) => entry.body.settle(),
-            Slot::Variants(_) => None,
+        let _charged: SmallVec<[Charged; 1]> = match &slot {
+            Slot::Entry(entry) => entry.bodies().filter_map(Body::settle).collect(),
+            Slot::Variants(_) => SmallVec::new(),
         };
         self.slots.insert(Held { key, slot }, ());
     }
@@ -259,10 +260,11 @@ impl Weighter<Held, ()> for ByBytes {
 }
 
 impl Slot {
-    /// Charges the body of an evicted entry to its readers.
+    /// Charges the bodies of an evicted entry to their readers.
     fn leave(self, in_flight: &Arc<InFlight>) {
         if let Self::Entry(entry) = self {
-            entry.body.unsettle(in_flight, Arc::strong_count(&entry) > 1);
+            let shared = Arc::strong_count(&entry) > 1;
+            entry.bodies().for_each(|body| body.unsettle(in_flight, shared));
         }
     }
 }

@@ -19,6 +19,7 @@
 //! | `tier_conformance` | the conformance test of tiers finds each defect |
 //! | `tier_purge` | purged entries are removed from lower tiers |
 //! | `put` | entries stored without a load |
+//! | `forms` | derived forms of entries |
 //! | `race` | the most important claims with real threads, many times |
 //! | `cluster` | several engines that share a tier |
 //!
@@ -31,6 +32,7 @@ mod crowd;
 mod demand;
 mod drafts;
 mod faulty_tier;
+mod forms;
 mod guard;
 mod negative;
 mod origin;

@@ -7,18 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
-use forebay_http::{ConnectionInfo, Metrics, Service, Site, SiteSettings, Sites, key};
+use forebay_http::{
+    CompressSettings, ConnectionInfo, Metrics, Service, Site, SiteSettings, Sites, key,
+};
 use forebay_rules::RuleSet;
 use forebay_semantics::Scheme;
+use forebay_semantics::coding::media_types::{MediaTypePattern, MediaTypes};
 use forebay_testkit::origin::{Answer, Origin};
 use futures_util::FutureExt as _;
-use http::header::{CACHE_STATUS, HeaderName};
+use http::header::{CACHE_STATUS, CONTENT_ENCODING, HeaderName};
 use http::{HeaderValue, Request};
+use http_body::Body as _;
 use http_body_util::Empty;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -30,6 +34,9 @@ use crate::{Run, measured};
 const MEMORY: u64 = 64 << 20;
 pub(crate) const BODY: usize = 1_024;
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Number of hits of a response, 10 ms apart, while its form is made.
+const FORM_WAITS: usize = 1_000;
 
 const HOST: &str = "shop.example";
 const TARGET: &str = "/products/0042?lang=en";
@@ -52,18 +59,18 @@ struct Filled {
 impl Filled {
     /// Fills the memory tier by a fetch, so that the response is stored in the normal way.
     fn new() -> Result<Self> {
-        Self::with(RuleSet::empty())
+        Self::with(RuleSet::empty(), None, vec![b'x'; BODY])
     }
 
-    fn with(rules: RuleSet) -> Result<Self> {
+    fn with(rules: RuleSet, compress: Option<CompressSettings>, body: Vec<u8>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let service = runtime.block_on(async {
-            let answer = Answer::ok(vec![b'x'; BODY])
+            let answer = Answer::ok(body)
                 .field("Content-Type", "application/octet-stream")
                 .field("Cache-Control", "max-age=3600")
                 .field("ETag", "\"33a64df551425fcc\"");
             let origin = Origin::always(answer).await?;
-            let service = service(origin.address(), rules)?;
+            let service = service(origin.address(), rules, compress)?;
             ensure!(
                 service.handle(request()?, &connection_info()).await.status() == 200,
                 "the first answer"
@@ -78,6 +85,33 @@ impl Filled {
         })?;
         Ok(Self { runtime, service })
     }
+
+    /// Fills the memory tier with a response of which clients get a form of about 1 KiB, and returns
+    /// the length of the form.
+    fn with_form() -> Result<(Self, usize)> {
+        // Hexadecimal digits of no pattern: half as long in a coding.
+        let mut state = 1_u64;
+        let digits = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b"0123456789abcdef"[usize::try_from(state >> 60).unwrap_or_default()]
+        });
+        let compress = CompressSettings {
+            types: MediaTypes::new(MediaTypePattern::parse("application/octet-stream")),
+            ..CompressSettings::default()
+        };
+        let body = digits.take(2 * BODY).collect();
+        let filled = Self::with(RuleSet::empty(), Some(compress), body)?;
+        for _ in 0..FORM_WAITS {
+            let hit = filled.service.handle(request()?, &connection_info()).now_or_never();
+            let hit = hit.context("a hit is ready at the first poll")?;
+            if hit.headers().contains_key(CONTENT_ENCODING) {
+                let length = hit.body().size_hint().exact().context("a complete body")?;
+                return Ok((filled, usize::try_from(length)?));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("no form was made")
+    }
 }
 
 /// Describes a connection from the loopback address.
@@ -85,18 +119,27 @@ fn connection_info() -> ConnectionInfo {
     PEER.into()
 }
 
-fn service(origin: SocketAddr, rules: RuleSet) -> Result<Arc<Service>> {
+fn service(
+    origin: SocketAddr,
+    rules: RuleSet,
+    compress: Option<CompressSettings>,
+) -> Result<Arc<Service>> {
     let metrics = Arc::new(Metrics::new());
     let engine = Engine::new(Limits::of(MEMORY), Arc::new(SystemClock), metrics.clone());
-    Ok(Arc::new(Service::new(Sites::new(vec![site(origin, rules)?]), engine, metrics)))
+    let sites = Sites::new(vec![site(origin, rules, compress)?]);
+    Ok(Arc::new(Service::new(sites, engine, metrics)))
 }
 
-fn site(origin: SocketAddr, rules: RuleSet) -> Result<Arc<Site>> {
+fn site(
+    origin: SocketAddr,
+    rules: RuleSet,
+    compress: Option<CompressSettings>,
+) -> Result<Arc<Site>> {
     let authority = origin.to_string().parse()?;
     let fetch_timeout = Duration::from_secs(60);
     let rule_set = Arc::new(rules);
     let settings = SiteSettings::new("default", authority);
-    Ok(Site::new(SiteSettings { fetch_timeout, rule_set, ..settings }))
+    Ok(Site::new(SiteSettings { fetch_timeout, rule_set, compress, ..settings }))
 }
 
 /// Returns the request as hyper passes it on: its target and values are slices of one buffer.
@@ -135,7 +178,7 @@ pub(crate) fn key(times: usize) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let site = {
         let _entered = runtime.enter();
-        site((Ipv4Addr::LOCALHOST, 1).into(), RuleSet::empty())?
+        site((Ipv4Addr::LOCALHOST, 1).into(), RuleSet::empty(), None)?
     };
     let wanted = key::primary(&site, Scheme::Http, HOST, TARGET).borrowed().to_key();
     Ok(Box::new(move || {
@@ -159,7 +202,7 @@ pub(crate) fn answer(times: usize) -> Result<Run> {
 
 /// Case: like [`answer`], in a site with 100 rules.
 pub(crate) fn answer_rules(times: usize) -> Result<Run> {
-    answered(times, Filled::with(rules::reference()?)?)
+    answered(times, Filled::with(rules::reference()?, None, vec![b'x'; BODY])?)
 }
 
 fn answered(times: usize, filled: Filled) -> Result<Run> {
@@ -180,7 +223,23 @@ fn answered(times: usize, filled: Filled) -> Result<Run> {
 /// Case: a direct hit, from the bytes of the request to the bytes of the response, by the guard
 /// without hyper and without a kernel.
 pub(crate) fn connection(times: usize) -> Result<Run> {
-    let Filled { runtime, service } = Filled::new()?;
+    connected(times, Filled::new()?)
+}
+
+/// Case: like [`connection`], with a derived form of the response.
+pub(crate) fn connection_form(times: usize) -> Result<Run> {
+    connected(times, Filled::with_form()?.0)
+}
+
+/// Case: like [`connection`], with a body of the length of that form, in a site that does not
+/// compress.
+pub(crate) fn connection_plain(times: usize) -> Result<Run> {
+    let (_, length) = Filled::with_form()?;
+    connected(times, Filled::with(RuleSet::empty(), None, vec![b'x'; length])?)
+}
+
+fn connected(times: usize, filled: Filled) -> Result<Run> {
+    let Filled { runtime, service } = filled;
     let (stop, stopped) = watch::channel(false);
     let counters = Arc::new(GuardCounters::default());
     let connections =

@@ -30,6 +30,8 @@ const CASES: &[Case] = &[
     ("answer", front_end::answer),
     ("answer-rules", front_end::answer_rules),
     ("connection", front_end::connection),
+    ("connection-form", front_end::connection_form),
+    ("connection-plain", front_end::connection_plain),
     ("rules-0", rules::none),
     ("rules-4", rules::four),
     ("rules-100", rules::hundred),

@@ -3,7 +3,7 @@
 use forebay_semantics::FieldLines;
 use http::Method;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA, RANGE,
 };
 
 /// Request head that a direct hit may answer.
@@ -172,6 +172,8 @@ impl FieldLines for PlainRequest<'_> {
             name if *name == COOKIE => known(Present::COOKIE),
             name if *name == CONNECTION => known(Present::CONNECTION),
             name if *name == IF_NONE_MATCH => known(Present::IF_NONE_MATCH),
+            // A request with it is not plain.
+            name if *name == RANGE => false,
             name => self.lines(name).next().is_some(),
         }
     }
@@ -179,7 +181,7 @@ impl FieldLines for PlainRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use http::header::{ACCEPT, HOST, RANGE};
+    use http::header::{ACCEPT, HOST};
 
     use super::*;
 

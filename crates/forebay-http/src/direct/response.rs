@@ -3,12 +3,14 @@
 use forebay_core::Timestamp;
 use forebay_core::judge::ttl_seconds;
 use forebay_engine::Entry;
+use forebay_semantics::coding::encoded::is_strong;
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::{CacheStatus, FieldLines, validate};
 use http::header::{ETAG, HeaderName, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, StatusCode};
 
 use super::request::PlainRequest;
+use crate::compress::choose::Chosen;
 use crate::request_guard::DirectOutput;
 use crate::stored::head::StoredHead;
 
@@ -23,21 +25,23 @@ pub(super) struct Written {
     pub(super) age: u64,
 }
 
-/// Writes the response to a request from a fresh entry. Returns `None`, and writes nothing, if
+/// Writes the response to a request from the chosen form of a fresh entry. Returns `None`, and writes nothing, if
 /// hyper must write it: the body is not in memory as a whole, or the framing of the response
 /// depends on its status.
 pub(super) fn write(
     request: &PlainRequest<'_>,
     entry: &Entry,
+    chosen: Chosen<'_>,
     hsts: Option<&HeaderValue>,
     now: Timestamp,
     output: &mut DirectOutput,
 ) -> Option<Written> {
-    let stored = StoredHead::parse(entry.head.slice()?)?;
-    let body = entry.body.slice()?;
+    let stored = StoredHead::parse(chosen.head(entry).slice()?)?;
+    let body = chosen.body(entry);
+    let bytes = body.slice()?;
     let cache_status = CacheStatus::hit(ttl_seconds(&entry.meta, now));
     if request.has_conditions() && validate::client_has_it(request, stored.status, &stored) {
-        write_not_modified(stored, output);
+        write_not_modified(stored, chosen, output);
         // A 304 does not repeat the stored field.
         write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
         let age = write_own_fields(entry, cache_status, now, output);
@@ -50,7 +54,7 @@ pub(super) fn write(
     // hyper would add a missing date.
     front.date?;
     let mut length = itoa::Buffer::new();
-    let length = length.format(body.len());
+    let length = length.format(bytes.len());
     if front.content_length.is_some_and(|stated| stated != length.as_bytes()) {
         return None;
     }
@@ -68,8 +72,8 @@ pub(super) fn write(
     if request.is_head() {
         return Some(Written { status: stored.status, body: 0, cache_status, age });
     }
-    output.write_body(body, || entry.body.bytes());
-    Some(Written { status: stored.status, body: body.len() as u64, cache_status, age })
+    output.write_body(bytes, || body.bytes());
+    Some(Written { status: stored.status, body: bytes.len() as u64, cache_status, age })
 }
 
 /// Returns `true` if a response with this status has a body, framed by its length (RFC 9112 section
@@ -82,7 +86,7 @@ fn is_plain(status: StatusCode) -> bool {
 }
 
 /// Writes the status line and the repeated fields of a 304.
-fn write_not_modified(stored: StoredHead<'_>, output: &mut DirectOutput) {
+fn write_not_modified(stored: StoredHead<'_>, chosen: Chosen<'_>, output: &mut DirectOutput) {
     output.write(b"HTTP/1.1 304 Not Modified\r\n");
     let has_tag = stored.has(&ETAG);
     for (name, value) in stored.lines() {
@@ -90,6 +94,9 @@ fn write_not_modified(stored: StoredHead<'_>, output: &mut DirectOutput) {
         if str::from_utf8(name).is_ok_and(is_repeated) {
             output.write(name);
             output.write(b": ");
+            if chosen.has_weak_tag() && name == ETAG.as_str().as_bytes() && is_strong(value) {
+                output.write(b"W/");
+            }
             output.write(value);
             output.write(b"\r\n");
         }

@@ -18,7 +18,6 @@ use super::{ClientRequest, HttpLoad, Received};
 use crate::load::invalidate;
 use crate::origin::FetchRequest;
 use crate::site::tags;
-use crate::stored::head::Answer;
 
 /// Load of a response that is stored by request body.
 #[derive(Clone)]
@@ -121,6 +120,6 @@ impl Load for ByBodyLoad {
 
 impl HeadCodec for ByBodyLoad {
     fn decode_head(&self, bytes: Bytes) -> Option<Head> {
-        Answer::decode(bytes).map(Answer::into_head)
+        self.load.decode_head(bytes)
     }
 }

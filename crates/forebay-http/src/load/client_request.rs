@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{WallTime, may_fall_back};
-use forebay_engine::{Audience, Clock, Entry, LoadError, Loaded, Select};
+use forebay_engine::{Audience, Clock, Entry, Head, LoadError, Loaded, Select};
 use forebay_semantics::{cdn_loop, forwarding, hop, validate};
 use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
@@ -16,6 +16,7 @@ use super::decision::DecisionRecorder;
 use super::selecting::selecting;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
+use crate::compress::stored;
 use crate::origin::{Again, FetchRequest, is_idle_close, no_body};
 use crate::record::RequestId;
 use crate::request_guard::Interims;
@@ -56,7 +57,7 @@ pub(crate) struct ClientRequest {
 
 impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(&self.headers, &self.peer, name)
+        selecting(&self.headers, &self.peer, &self.site, name)
     }
 }
 
@@ -194,6 +195,7 @@ impl ClientRequest {
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         self.edit_response(&mut response);
+        stored::mark(self.site.settings.compress.as_ref(), response.headers_mut());
         Ok(Received { response, delay })
     }
 
@@ -206,9 +208,16 @@ impl ClientRequest {
         // client's request.
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
+        self.site.ask_without_coding(&mut headers);
         with(&mut headers);
         let (target, interims) = (self.origin_target(), self.interims.clone());
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
+    }
+
+    /// Creates the head of an entry from a response. The derived forms of `prior` are kept if it has
+    /// the same body.
+    pub(super) fn stored_head(&self, answer: Answer, prior: Option<&Entry>) -> Head {
+        stored::head(self.site.settings.compress.as_ref(), answer, prior)
     }
 
     /// Adds the client's `Range` and `If-Range`.

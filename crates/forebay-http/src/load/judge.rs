@@ -16,7 +16,7 @@ use forebay_semantics::storable::{
     Storable, Unstorable, check_storable, check_storable_part, objections,
 };
 use forebay_semantics::validate;
-use forebay_semantics::vary::{Selects, selects, selects_with_coding};
+use forebay_semantics::vary::{Selects, selects, selects_with_coding, selects_without_coding};
 use forebay_semantics::withheld::Withheld;
 use forebay_semantics::{RequestRef, ResponseRef, SetBy, advice};
 use futures_util::{StreamExt, stream};
@@ -69,7 +69,8 @@ impl LoadState {
                         Some(length) => Content::Sized(length, body.into_stream()),
                         None => Content::Stream(body.into_stream()),
                     };
-                    return Ok(Loaded::Entry { meta, head: answer.into_head(), content });
+                    let head = self.request.stored_head(answer, None);
+                    return Ok(Loaded::Entry { meta, head, content });
                 }
             }
             Err(refused) => self.refused(refused),
@@ -166,7 +167,8 @@ impl LoadState {
         let mut own = kept.withheld.remove_from(&mut merged.headers);
         own.extend(validate::cookies_of(fresh));
         self.set_unshared_fields(own);
-        Loaded::Unchanged { meta, head: Some(merged.into_head()) }
+        let head = self.request.stored_head(merged, Some(prior));
+        Loaded::Unchanged { meta, head: Some(head) }
     }
 
     /// RFC 9111 section 3.4: completes stored parts with the missing range. `None` if the response
@@ -197,7 +199,8 @@ impl LoadState {
         own.extend(validate::cookies_of(&parts.headers));
         self.set_unshared_fields(own);
         let content = around(before, range.span.first, body);
-        Ok(Some(Loaded::Entry { meta, head: answer.into_head(), content }))
+        let head = self.request.stored_head(answer, None);
+        Ok(Some(Loaded::Entry { meta, head, content }))
     }
 
     /// RFC 9111 section 4.3.5: updates the stored response by a HEAD. If it has changed, the entry
@@ -343,7 +346,12 @@ impl ClientRequest {
         meta.set_validator(validator);
         // RFC 9110 section 12.5.3.
         let shares_codings = self.site.settings.rules.share_codings;
-        let select = if shares_codings { selects } else { selects_with_coding };
+        let select = match self.site.settings.compress {
+            // The origin is never asked for a coding.
+            Some(_) => selects_without_coding,
+            None if shares_codings => selects,
+            None => selects_with_coding,
+        };
         meta.set_vary(match select(&answer.headers) {
             Selects::By(vary) => Some(vary),
             Selects::Nothing | Selects::Everything => None,

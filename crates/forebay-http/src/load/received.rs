@@ -14,7 +14,6 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 
 use super::{HttpLoad, Received};
-use crate::stored::head::Answer;
 
 /// Load that returns a received response.
 #[derive(Clone)]
@@ -88,6 +87,6 @@ impl Load for ReceivedLoad {
 
 impl HeadCodec for ReceivedLoad {
     fn decode_head(&self, bytes: Bytes) -> Option<Head> {
-        Answer::decode(bytes).map(Answer::into_head)
+        self.load.decode_head(bytes)
     }
 }

@@ -7,12 +7,14 @@ use forebay_semantics::{FieldLines, hop};
 use http::header::CONNECTION;
 
 use crate::client::peer::Peer;
+use crate::site::{Site, UNCODED};
 
 /// Returns the value of a selecting field in the form that the origin receives. The client's own
 /// value could differ: a claimed address, or a hop-by-hop field that is not forwarded.
 pub(crate) fn selecting<'a>(
     headers: &'a impl FieldLines,
     peer: &Peer,
+    site: &Site,
     name: &str,
 ) -> Option<Cow<'a, [u8]>> {
     match name {
@@ -27,6 +29,9 @@ pub(crate) fn selecting<'a>(
         "client-cert" => {
             let certificate = peer.certificate()?;
             Some(Cow::Owned(certificate.as_bytes().to_vec()))
+        }
+        "accept-encoding" if site.settings.compress.is_some() => {
+            Some(Cow::Borrowed(UNCODED.as_bytes()))
         }
         _ if !headers.has(&CONNECTION) => selecting_value(headers, name),
         _ => sent_value(headers, name),

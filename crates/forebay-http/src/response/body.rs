@@ -1,5 +1,7 @@
 //! Response bodies to clients.
 
+mod encoded;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,10 +11,13 @@ use forebay_engine::{BodyReader, BrokenBody};
 use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::compress::encoder::Encoder;
+use crate::metrics::CompressionCounts;
 use crate::origin::OriginBody;
 use crate::record::{ConnectionEnd, End, Labels, OpenRecord};
 use crate::request_guard::Exchange;
 use crate::tunnel::Tunnel;
+use encoded::EncodedBody;
 
 /// Maximum length of a piece of a body. The server drops a body that it has in one piece at once, and
 /// then nothing tells how much of it the client has.
@@ -38,6 +43,8 @@ enum Source {
     /// An error that ends the body.
     Broken(BrokenBody),
     Origin(Box<OriginBody>),
+    /// A body in a content coding.
+    Encoded(Box<EncodedBody>),
     /// No body; the tunnel starts once the client has the head.
     Tunnel(Option<Box<Tunnel>>),
 }
@@ -106,6 +113,12 @@ impl ResponseBody {
         Self::of(Source::Tunnel(Some(Box::new(tunnel))))
     }
 
+    /// Sends the body in the coding of `encoder`.
+    pub(crate) fn encode(&mut self, encoder: Encoder, counts: CompressionCounts) {
+        let inner = std::mem::replace(&mut self.source, Source::Whole(Bytes::new()));
+        self.source = Source::Encoded(Box::new(EncodedBody::new(inner, encoder, counts)));
+    }
+
     /// Takes the tunnel of the response, if there is one. Otherwise the tunnel is dropped with the
     /// body.
     pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
@@ -169,6 +182,7 @@ impl Source {
             Self::Origin(body) => Pin::new(&mut **body)
                 .poll_frame(cx)
                 .map(|frame| frame.map(|f| f.map(without_forbidden_trailers))),
+            Self::Encoded(body) => body.poll_frame(cx),
             Self::Broken(broken) => Poll::Ready(Some(Err(broken.clone()))),
             Self::Tunnel(_) => Poll::Ready(None),
         }
@@ -288,6 +302,7 @@ impl Body for ResponseBody {
             Source::Cut(window) => window.left == 0,
             Source::Parts(parts) => parts.left == 0,
             Source::Origin(body) => body.is_end_stream(),
+            Source::Encoded(body) => body.is_end_stream(),
             Source::Broken(_) => false,
             Source::Tunnel(_) => true,
         }
@@ -302,7 +317,7 @@ impl Body for ResponseBody {
             Source::Cut(window) => SizeHint::with_exact(window.left),
             Source::Parts(parts) => SizeHint::with_exact(parts.left),
             Source::Origin(body) => body.size_hint(),
-            Source::Broken(_) => SizeHint::default(),
+            Source::Encoded(_) | Source::Broken(_) => SizeHint::default(),
             Source::Tunnel(_) => SizeHint::with_exact(0),
         }
     }

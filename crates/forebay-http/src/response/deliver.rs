@@ -5,12 +5,14 @@ mod ranged;
 use forebay_core::judge::ttl_seconds;
 use forebay_core::{Timestamp, Why};
 use forebay_engine::{Entry, Outcome, Source};
+use forebay_semantics::coding::encoded::weaken_tag;
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::status::{CacheStatus, Forward, Handling};
 use forebay_semantics::validate;
 use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
+use crate::compress::choose::Chosen;
 use crate::load::LoadDetails;
 use crate::response::body::ResponseBody;
 use crate::stored::head::Answer;
@@ -28,21 +30,22 @@ pub(crate) struct RequestHead<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// Creates the response from an entry. `None` if the head of the entry is invalid.
+/// Creates the response from the chosen form of an entry. `None` if the head of the entry is invalid.
 #[must_use]
 pub(crate) fn deliver(
     request: RequestHead<'_>,
     obtained: &Outcome,
+    chosen: Chosen<'_>,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
-    let answer = Answer::of(entry)?;
+    let answer = Answer::decode(chosen.head(entry).bytes()?)?;
     let stored = answer.status;
     let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
     let Prepared { status, mut headers, body } = if has_it {
-        not_modified(validate::not_modified_fields(&answer.headers))
+        not_modified(validate::not_modified_fields(&answer.headers), chosen)
     } else {
-        respond(request, answer, entry)
+        respond(request, answer, entry, chosen)
     };
     if let Some(age) = age(obtained, now) {
         headers.insert(AGE, age);
@@ -57,23 +60,24 @@ pub(crate) fn deliver_loaded(
     request: RequestHead<'_>,
     obtained: &Outcome,
     details: &LoadDetails,
+    chosen: Chosen<'_>,
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
-    let answer = Answer::of(entry)?;
+    let answer = Answer::decode(chosen.head(entry).bytes()?)?;
     let stored = answer.status;
     let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
     let is_passed = obtained.source == Source::Passed;
     let Prepared { status, mut headers, body } =
         if is_passed && details.judged_by_origin.get().is_some() {
             // The origin has already evaluated the client's conditions.
-            respond(request, answer, entry)
+            respond(request, answer, entry, chosen)
         } else if !has_it() {
-            respond(request, answer, entry)
+            respond(request, answer, entry, chosen)
         } else if is_passed {
-            not_modified(validate::private_not_modified_fields(&answer.headers))
+            not_modified(validate::private_not_modified_fields(&answer.headers), chosen)
         } else {
-            not_modified(validate::not_modified_fields(&answer.headers))
+            not_modified(validate::not_modified_fields(&answer.headers), chosen)
         };
     finish(stored, &mut headers, obtained, details, now);
     Some(response(status, headers, body))
@@ -147,19 +151,28 @@ fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Respo
     response
 }
 
-fn not_modified(headers: HeaderMap) -> Prepared {
+fn not_modified(mut headers: HeaderMap, chosen: Chosen<'_>) -> Prepared {
+    if chosen.has_weak_tag() {
+        weaken_tag(&mut headers);
+    }
     let body = ResponseBody::whole(bytes::Bytes::new());
     Prepared { status: StatusCode::NOT_MODIFIED, headers, body }
 }
 
 /// Creates the response for a client without a current copy.
-fn respond(request: RequestHead<'_>, answer: Answer, entry: &Entry) -> Prepared {
+fn respond(
+    request: RequestHead<'_>,
+    answer: Answer,
+    entry: &Entry,
+    chosen: Chosen<'_>,
+) -> Prepared {
     if let Some(ranged) = ranged::ranged(request, &answer, entry) {
         return ranged;
     }
-    let body = match entry.body.bytes() {
+    let body = chosen.body(entry);
+    let body = match body.bytes() {
         Some(whole) => ResponseBody::whole(whole),
-        None => ResponseBody::reader(entry.body.reader()),
+        None => ResponseBody::reader(body.reader()),
     };
     Prepared { status: answer.status, headers: answer.headers, body }
 }
@@ -227,7 +240,8 @@ mod tests {
         let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
         let obtained = Outcome { entry, source: Source::Tier("disk"), why: Some(Why::UriMiss) };
         let request = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
-        let response = deliver(request, &obtained, Timestamp::from_millis(20_000));
+        let now = Timestamp::from_millis(20_000);
+        let response = deliver(request, &obtained, Chosen::default(), now);
         let headers = response.expect("a head that makes sense").into_parts().0.headers;
         assert_eq!(headers["cache-status"], "forebay; hit; ttl=40; detail=disk");
         assert_eq!(headers["age"], "20");

@@ -8,12 +8,14 @@ use forebay_semantics::ResponseRef;
 use forebay_semantics::status::{CacheStatus, Forward as Hop, Handling};
 use forebay_semantics::trailers;
 use forebay_semantics::unsafe_methods::{self, stands_for_get};
+use forebay_semantics::vary::is_encoded;
 use http::header::{MAX_FORWARDS, TRAILER};
 use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::client::credentials;
+use crate::compress::stored;
 use crate::load::invalidate::{self, key_of, target_of};
 use crate::load::{
     ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
@@ -44,7 +46,7 @@ impl Forward {
         let question = |body| FetchRequest {
             method: method.clone(),
             target: request.origin_target(),
-            headers: fields(&request),
+            headers: fields(&request, &method),
             body,
             interims: request.interims.clone(),
         };
@@ -69,11 +71,15 @@ impl Forward {
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         request.edit_fields(parts.status, &mut parts.headers);
+        let compress = request.site.settings.compress.as_ref();
+        stored::mark(compress, &mut parts.headers);
         if unsafe_methods::invalidates(&method, parts.status) {
             let logged = invalidate::all(engine, &request, &method, &parts.headers).await;
             let answered = ResponseRef { status: parts.status, headers: &parts.headers };
             // The rules of this request are not those of a GET.
             let may_store = request.site.settings.rule_set.is_empty()
+                // One response is stored for the clients of all codings.
+                && !(compress.is_some() && is_encoded(&parts.headers))
                 && stands_for_get(target_of(&request), answered);
             if let Some(watch) = watch.filter(|_| may_store) {
                 let received = Received { response: Response::from_parts(parts, body), delay };
@@ -94,8 +100,12 @@ impl Forward {
 }
 
 /// Returns the header fields for the origin.
-fn fields(request: &ClientRequest) -> HeaderMap {
+fn fields(request: &ClientRequest, method: &Method) -> HeaderMap {
     let mut headers = request.outgoing_fields();
+    // Its response has the fields that the one to GET would have.
+    if *method == Method::HEAD {
+        request.site.ask_without_coding(&mut headers);
+    }
     if trailers::are_accepted(&request.headers) {
         trailers::take(&mut headers);
     }

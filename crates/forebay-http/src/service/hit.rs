@@ -16,7 +16,7 @@ use crate::record::{CacheResult, Labels};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, finish};
-use crate::site::key;
+use crate::site::{Site, key};
 
 /// Lookup that needs a load, with the reason.
 pub(crate) struct PendingFetch {
@@ -39,7 +39,7 @@ impl Service {
         let mut key =
             key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
         routed.rules.add_key_parts(routed.site, &mut key);
-        let select = Fields { headers: head.headers, peer: &routed.peer };
+        let select = Fields { headers: head.headers, peer: &routed.peer, site: routed.site };
         let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
@@ -60,7 +60,8 @@ impl Service {
                 }
             }
         };
-        let mut response = self.deliver(routed.logged(head), &obtained);
+        let chosen = self.choose(routed.site, &ask, head.headers, &obtained);
+        let mut response = self.deliver(routed.logged(head), &obtained, chosen);
         if !routed.site.settings.rule_set.is_empty() {
             let values = routed.values(head.headers);
             finish(&routed.rules, routed.site, &mut response, &values, Served::Stored);
@@ -76,10 +77,11 @@ impl Service {
 pub(super) struct Fields<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) peer: &'a Peer,
+    pub(super) site: &'a Site,
 }
 
 impl Select for Fields<'_> {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(self.headers, self.peer, name)
+        selecting(self.headers, self.peer, self.site, name)
     }
 }

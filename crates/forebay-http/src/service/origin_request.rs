@@ -222,7 +222,13 @@ impl<'s> OriginRequest<'s> {
         self.count(obtained);
         let head = RequestHead { method, headers: load_request.load.headers() };
         let details = load_request.load.details();
-        let mut response = self.service.deliver_loaded(self.logged(head), obtained, details);
+        let ask = self.ask(load_request.key.borrowed(), load_request.demand, load_request.load);
+        let chosen = self.service.choose(&self.site, &ask, head.headers, obtained);
+        let logged = self.logged(head);
+        let mut response = self.service.deliver_loaded(logged, obtained, details, chosen);
+        if obtained.source == Source::Passed {
+            self.service.encode(&self.site, head, &mut response);
+        }
         let is_hit = obtained.source == Source::Hit;
         self.edit_response(&mut response, head.headers, served(obtained.source));
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
@@ -252,9 +258,11 @@ impl<'s> OriginRequest<'s> {
         cache: CacheResult,
     ) -> LabelledResponse {
         let headers = request.headers.clone();
-        let forward = Forward { request, method, body, why: self.why };
+        let forward = Forward { request, method: method.clone(), body, why: self.why };
         match forward.send(self.service.engine()).await {
             Ok(mut response) => {
+                let head = RequestHead { method: &method, headers: &headers };
+                self.service.encode(&self.site, head, &mut response);
                 self.edit_response(&mut response, &headers, Served::Other);
                 LabelledResponse { response, cache, why: Some(self.why) }
             }

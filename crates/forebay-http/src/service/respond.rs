@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 
 use super::route::{INVALID_HOST, LoggedRequest, Routed};
 use super::{Service, secure};
+use crate::compress::choose::Chosen;
 use crate::failure::Failure;
 use crate::load::LoadDetails;
 use crate::record::{CacheResult, Labels, RequestId};
@@ -23,8 +24,9 @@ impl Service {
         &self,
         logged: LoggedRequest<'_>,
         obtained: &Outcome,
+        chosen: Chosen<'_>,
     ) -> Response<ResponseBody> {
-        deliver(logged.request, obtained, self.engine.clock().now())
+        deliver(logged.request, obtained, chosen, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 
@@ -34,8 +36,9 @@ impl Service {
         logged: LoggedRequest<'_>,
         obtained: &Outcome,
         details: &LoadDetails,
+        chosen: Chosen<'_>,
     ) -> Response<ResponseBody> {
-        deliver_loaded(logged.request, obtained, details, self.engine.clock().now())
+        deliver_loaded(logged.request, obtained, details, chosen, self.engine.clock().now())
             .unwrap_or_else(|| self.fail(&Failure::Unreadable, logged, obtained.why))
     }
 

@@ -4,6 +4,7 @@ mod apart;
 mod breaker;
 mod carriers;
 mod clocks;
+mod compress;
 mod continued;
 mod crowds;
 mod direct;

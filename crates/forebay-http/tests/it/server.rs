@@ -11,7 +11,8 @@ use forebay_http::edge::accept::AcceptRules;
 use forebay_http::edge::connection::Connections;
 use forebay_http::metrics::MetricsFormat;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
-use forebay_http::{HostPattern, Metrics, Service, Site, SiteSettings, Sites};
+use forebay_http::{CompressSettings, HostPattern, Metrics, Service, Site, SiteSettings, Sites};
+use forebay_semantics::coding::media_types::{MediaTypePattern, MediaTypes};
 use forebay_semantics::groups::GroupLimits;
 use forebay_testkit::clock::SteppedClock;
 use forebay_testkit::scenario::{Front, Running, Scheme, Setting};
@@ -203,6 +204,13 @@ impl Options {
             }
             "cache_body_max" => site.opt_ins.body_max = size(value)?.try_into()?,
             "cache_groups" => site.opt_ins.groups = value.parse::<bool>()?.then_some(GROUPS),
+            "compress" => {
+                let types = ["text/*", "application/json"];
+                let types = types.iter().filter_map(|text| MediaTypePattern::parse(text));
+                let types = MediaTypes::new(types);
+                let pass = quoted(value)? == "pass";
+                site.compress = Some(CompressSettings { types, pass, ..Default::default() });
+            }
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {

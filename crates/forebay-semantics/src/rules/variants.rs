@@ -78,6 +78,20 @@ pub(super) const RULES: &[Rule] = &[
     )
     .because("Many servers compress without `Vary`."),
     rule(
+        "9110 8.8.1, 12.5.3",
+        "A coding of an intermediary makes another representation.",
+        "A compressed form has a weak `ETag`, `Vary: Accept-Encoding` and no digest of the stored \
+         body; ranges are those of the stored body.",
+        "encoded::encoded_fields_have_no_digest_no_ranges_and_a_weak_tag",
+    ),
+    rule(
+        "9110 12.5.3",
+        "The coding with the highest weight is preferred.",
+        "Among equal weights the order of `codings` decides. A client that accepts no coding of \
+         the site gets the unencoded response.",
+        "negotiation::the_highest_weight_wins_then_the_order_of_the_site",
+    ),
+    rule(
         "9111 3.2, 4.1",
         "A 304 may have a different `Vary`.",
         "The stored names are kept beside the new ones.",

@@ -165,7 +165,7 @@ impl Style {
 }
 
 /// Parses `q=0.5` into thousandths (RFC 9110 section 12.4.2).
-fn weight_of(text: &[u8]) -> Option<u16> {
+pub(crate) fn weight_of(text: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', whole @ (b'0' | b'1'), rest @ ..] = text else { return None };
     let fraction = match rest {
         [] => &[],

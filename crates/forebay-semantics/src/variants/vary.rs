@@ -51,7 +51,7 @@ pub fn selects(headers: &HeaderMap) -> Selects {
 pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
     match selects(headers) {
         Selects::Everything => Selects::Everything,
-        said if !is_coded(headers) => said,
+        said if !is_encoded(headers) => said,
         Selects::Nothing => {
             Vary::new([ACCEPT_ENCODING.as_str()]).map_or(Selects::Nothing, Selects::By)
         }
@@ -62,8 +62,22 @@ pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
     }
 }
 
-/// Returns true if the response has a content coding other than `identity`.
-fn is_coded(headers: &HeaderMap) -> bool {
+/// Parses the `Vary` of a response whose origin gets the same `Accept-Encoding` in every request, so
+/// that this field selects nothing.
+#[must_use]
+pub fn selects_without_coding(headers: &HeaderMap) -> Selects {
+    match selects(headers) {
+        Selects::By(vary) => {
+            let names = vary.names().filter(|name| *name != ACCEPT_ENCODING.as_str());
+            Vary::new(names).map_or(Selects::Nothing, Selects::By)
+        }
+        other => other,
+    }
+}
+
+/// Returns true if a response has a content coding other than `identity`.
+#[must_use]
+pub fn is_encoded(headers: &impl FieldLines) -> bool {
     tokens(headers, &CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
@@ -155,6 +169,20 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             assert_eq!(selects_with_coding(&fields.collect()), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn an_origin_with_one_accept_encoding_is_not_selected_by_it() {
+        let rows: [(&[&str], Selects); 5] = [
+            (&[], Selects::Nothing),
+            (&["Accept-Encoding"], Selects::Nothing),
+            (&["accept, ACCEPT-ENCODING"], by(&["accept"])),
+            (&["accept"], by(&["accept"])),
+            (&["*"], Selects::Everything),
+        ];
+        for (lines, expected) in rows {
+            assert_eq!(selects_without_coding(&headers("vary", lines)), expected, "{lines:?}");
         }
     }
 

@@ -1,8 +1,11 @@
-//! Options of the origin of a site: connections, leases, rate limit, circuit breaker, fallback.
+//! Options of the origin of a site: connections, leases, rate limit, circuit breaker, fallback,
+//! compression.
 
 use super::Preset::{Derived, Required, Value};
 use crate::config::reader::{self, ByAddress, RequestRate, WeightedUrl};
 use forebay_http::{Balance, RetryOn};
+use forebay_semantics::coding::Coding;
+use forebay_semantics::coding::media_types::MediaTypePattern;
 use http::HeaderValue;
 use http::uri::PathAndQuery;
 use std::ops::RangeInclusive;
@@ -222,4 +225,33 @@ options! {
         Value(r#""30s""#), r#""1s""# to r#""1d""#;
         "`Retry-After` of the fallback response.",
         "The default of `open_for`.";
+
+    COMPRESS_ENABLED: bool = SiteCompress "enabled", reader::TRUTH, Value("false");
+        "Compresses stored responses of `types` for clients that accept it. The origin is asked for \
+         unencoded responses.",
+        "Needs threads and memory, and many origins compress already.";
+    COMPRESS_CODINGS: Vec<Coding> =
+        SiteCompress "codings", reader::CODINGS, Value(r#"["zstd", "br", "gzip"]"#);
+        "Content codings, in the order of preference among those that a client weighs equally.",
+        "The order of the size of their results, for the same computation.";
+    COMPRESS_TYPES: Vec<MediaTypePattern> = SiteCompress "types", reader::MEDIA_TYPES,
+        Value(concat!(
+            r#"["text/*", "application/json", "application/javascript", "application/xml", "#,
+            r#""image/svg+xml", "application/wasm"]"#,
+        ));
+        "Media types that are compressed. A changed list applies to responses that are stored from \
+         then on.",
+        "Images, video and archives are compressed already.";
+    COMPRESS_MIN: u64 = SiteCompress "min", reader::SIZE, Value(r#""1KiB""#),
+        r#""1B""# to r#""8MiB""#;
+        "Minimum length of a body that is compressed.",
+        "A shorter one fits into one packet with its head.";
+    COMPRESS_MAX: u64 = SiteCompress "max", reader::SIZE, Value(r#""8MiB""#),
+        r#""1KiB""# to r#""256MiB""#;
+        "Maximum length of a body that is compressed; at least `min`.",
+        "A tenth of a second of one thread.";
+    COMPRESS_PASS: bool = SiteCompress "pass", reader::TRUTH, Value("false");
+        "Compresses responses that are not stored, too, each for its own client.",
+        "Costs a computation per response, and lets attackers who see its length guess secrets in \
+         it (BREACH).";
 }

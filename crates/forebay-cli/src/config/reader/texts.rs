@@ -1,7 +1,8 @@
 //! Readers of names, paths and other texts.
 
-use super::{Reader, bracketed, list, quoted, text};
+use super::{Reader, bracketed, list, quoted, refuse, text};
 use forebay_semantics::client_address::AddressField;
+use forebay_semantics::coding::media_types::MediaTypePattern;
 use http::HeaderValue;
 use std::path::PathBuf;
 
@@ -55,6 +56,27 @@ pub(crate) const TEXT: Reader<String> = Reader {
     show: |text| format!("{text:?}"),
     order: None,
 };
+
+pub(crate) const MEDIA_TYPES: Reader<Vec<MediaTypePattern>> = Reader {
+    kind: "list of media types, such as `[\"text/*\"]`",
+    read: |typed, problems| {
+        let types = list(typed, problems, |item, problems| text(item, problems, media_type))?;
+        match types.is_empty() {
+            true => refuse(typed, problems, "must name at least one media type"),
+            false => Some(types),
+        }
+    },
+    show: |types| bracketed(types, |known| quoted(known)),
+    order: None,
+};
+
+fn media_type(text: &str) -> Result<MediaTypePattern, String> {
+    MediaTypePattern::parse(text).ok_or_else(|| {
+        format!(
+            "\"{text}\" is not a media type such as \"text/html\", or a kind such as \"text/*\""
+        )
+    })
+}
 
 pub(crate) const FIELD_VALUE: Reader<HeaderValue> = Reader {
     kind: "value of a field",

@@ -5,6 +5,7 @@ use forebay_core::WhenBlind;
 use forebay_engine::TierErrors;
 use forebay_http::{Balance, RetryOn};
 use forebay_redis::Codec;
+use forebay_semantics::coding::Coding;
 use forebay_tls::acme::ChallengeKind;
 use forebay_tls::server::{ClientCertificates, MinVersion};
 use forebay_tls::store::UnknownName;
@@ -94,6 +95,9 @@ readers! {
     RETRY_ON: Vec<RetryOn> =
         "list of \"connect\", \"closed\", \"timeout\", \"502\", \"503\" and \"504\"",
         list(RETRY_CAUSE);
+    CODING: Coding = "\"zstd\", \"br\" or \"gzip\"", words[
+        ("zstd", Coding::Zstd), ("br", Coding::Br), ("gzip", Coding::Gzip)
+    ];
     RATE_BY: ByAddress = "\"address\"", words[("address", ByAddress)];
     PROXY_PROTOCOL: bool = "\"off\" or \"required\"", words[("off", false), ("required", true)];
     LEVEL: Level = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"", words[
@@ -125,6 +129,16 @@ pub(crate) const CHALLENGES: Reader<Vec<ChallengeKind>> = Reader {
         chosen => Some(chosen),
     },
     show: |chosen| bracketed(chosen, CHALLENGE.show),
+    order: None,
+};
+
+pub(crate) const CODINGS: Reader<Vec<Coding>> = Reader {
+    kind: "list of \"zstd\", \"br\" and \"gzip\"",
+    read: |typed, problems| match list(typed, problems, CODING.read)? {
+        codings if codings.is_empty() => refuse(typed, problems, "must name at least one coding"),
+        codings => Some(codings),
+    },
+    show: |codings| bracketed(codings, CODING.show),
     order: None,
 };
 

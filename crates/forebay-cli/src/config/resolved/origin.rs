@@ -1,6 +1,7 @@
-//! Resolved origin of a site: its servers, TLS, circuit breaker and fallback response.
+//! Resolved origin of a site: its servers, TLS, circuit breaker, fallback response, and the
+//! compression of its responses.
 
-use super::{endpoint_health, read_bounded};
+use super::{compress, endpoint_health, read_bounded};
 use crate::config::file::{Section, SiteFile};
 use crate::config::options;
 use crate::config::origin_url::OriginUrl;
@@ -9,8 +10,8 @@ use crate::config::reader::WeightedUrl;
 use crate::config::table::Table;
 use forebay_core::{CallRules, CallWindow};
 use forebay_http::{
-    Balance, BreakerSettings, EjectionSettings, EndpointTls, Fallback, HealthCheckSettings,
-    PhaseTimeouts, RetrySettings,
+    Balance, BreakerSettings, CompressSettings, EjectionSettings, EndpointTls, Fallback,
+    HealthCheckSettings, PhaseTimeouts, RetrySettings,
 };
 use forebay_tls::certificate::CertificateFiles;
 use forebay_tls::client::{Authorities, ClientFile, ClientSettings, ServerName, TlsClient};
@@ -67,6 +68,8 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) breaker: Option<BreakerSettings>,
     /// Response while the origin is unavailable.
     pub(crate) fallback: Option<Fallback>,
+    /// Compression of responses, if it is enabled.
+    pub(crate) compress: Option<CompressSettings>,
 }
 
 /// Subtable of a site, or an empty one.
@@ -116,6 +119,7 @@ pub(super) fn origin(
     let retry = endpoint_health::retries(typed, section, provenance);
     let breaker = breaker(typed, provenance);
     let fallback = fallback(typed, folder, provenance);
+    let compress = compress::compress(typed, provenance);
     let endpoints = endpoints(section, urls, host.as_deref(), folder, provenance);
     Some(ResolvedOrigin {
         endpoints: endpoints?,
@@ -132,6 +136,7 @@ pub(super) fn origin(
         retry: retry?,
         breaker: breaker?,
         fallback: fallback?,
+        compress: compress?,
     })
 }
 

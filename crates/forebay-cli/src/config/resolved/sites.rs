@@ -46,6 +46,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 breaker: None,
                 fallback: None,
                 rate_limit: None,
+                compress: None,
             });
         }
         [only] => only.site.put(options::SITE_ORIGIN.spec.name, origin),

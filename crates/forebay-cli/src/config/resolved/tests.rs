@@ -1,7 +1,10 @@
 use super::*;
 use crate::config::{ListenerRole, Protocol};
 use forebay_core::rate::RateLimit;
+use forebay_http::CompressSettings;
 use forebay_redis::{EndpointSettings, Login, Servers};
+use forebay_semantics::coding::media_types::{MediaTypePattern, MediaTypes};
+use forebay_semantics::coding::{Coding, Codings};
 
 const SITE: &str = "[[site]]\nid = \"a\"\norigin = \"http://o\"\n";
 
@@ -888,6 +891,44 @@ fn a_rate_limit_has_a_rate_and_a_burst() {
         ("requests = \"1/s\"\nby = \"cookie\"", "\"cookie\" must be one of \"address\""),
     ] {
         let refused = limit(lines).unwrap_err();
+        assert!(refused.contains(expected), "{lines}: {refused}");
+    }
+}
+
+#[test]
+fn compression_is_off_until_it_is_enabled() {
+    let compress = |lines: &str| {
+        let text = format!("{SITE}[site.compress]\n{lines}\n");
+        with(&text, &Overrides::default()).map(|config| config.sites[0].origin.compress.clone())
+    };
+    assert_eq!(resolved(SITE).sites[0].origin.compress, None);
+    assert_eq!(compress("").unwrap(), None);
+    assert_eq!(compress("types = [\"text/*\"]").unwrap(), None);
+    let default = compress("enabled = true").unwrap().unwrap();
+    assert_eq!((default.codings, default.pass), (Codings::new(Coding::ALL), false));
+    assert_eq!((default.min, default.max), (1 << 10, 8 << 20));
+    let all = "enabled = true\ncodings = [\"gzip\"]\ntypes = [\"image/svg+xml\"]\nmin = \"2KiB\"\n\
+        max = \"2KiB\"\npass = true";
+    let expected = CompressSettings {
+        codings: Codings::new([Coding::Gzip]),
+        types: MediaTypes::new(MediaTypePattern::parse("image/svg+xml")),
+        min: 2 << 10,
+        max: 2 << 10,
+        pass: true,
+    };
+    assert_eq!(compress(all).unwrap(), Some(expected));
+    for (lines, expected) in [
+        ("codings = []", "site[0].compress.codings: must name at least one coding"),
+        ("codings = [\"deflate\"]", "\"deflate\" must be one of \"zstd\", \"br\", \"gzip\""),
+        ("types = []", "site[0].compress.types: must name at least one media type"),
+        ("types = [\"html\"]", "types[0]: \"html\" is not a media type such as \"text/html\""),
+        ("min = \"2KiB\"\nmax = \"1KiB\"", "compress.max: 1KiB is less than `min` = 2KiB"),
+        ("min = 0", "0 needs a unit"),
+        ("min = \"0B\"", "\"0B\" must be at least \"1B\" and at most \"8MiB\""),
+        ("enabled = \"yes\"", "must be true or false"),
+        ("level = 9", "site[0].compress.level: unknown field"),
+    ] {
+        let refused = compress(lines).unwrap_err();
         assert!(refused.contains(expected), "{lines}: {refused}");
     }
 }

@@ -193,7 +193,7 @@ impl Service {
         let lookup = Lookup {
             key: key.borrowed(),
             demand: &demand,
-            select: &Fields { headers, peer },
+            select: &Fields { headers, peer, site },
             credentials: credentials(headers),
             coalesce: routed.rules.coalesce(site),
         };

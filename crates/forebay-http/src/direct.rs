@@ -1,6 +1,6 @@
 //! Direct hits: plain requests that are answered from memory without hyper.
 //!
-//! The request guard passes each complete request head here first. A GET or HEAD without body,
+//! The request guard passes received bytes here first. A GET or HEAD without body,
 //! range, upgrade or other special fields, whose stored response is fresh, is answered with the
 //! stored bytes. Nothing is allocated, and no header map is built. Every other request continues to
 //! hyper and [`Service::handle`], unchanged.
@@ -10,7 +10,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `request.rs` | the fields of a request head, as slices of its bytes |
+//! | `request.rs` | the request, as slices of its head |
 //! | `response.rs` | the response, from the stored bytes |
 
 mod request;
@@ -50,9 +50,9 @@ impl DirectHits {
         Arc::new(Self { service, connection })
     }
 
-    fn answer(&self, head: &[u8], output: &mut DirectOutput) -> Option<()> {
+    fn answer(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
         let connection = &self.connection;
-        let request = PlainRequest::parse(head)?;
+        let request = PlainRequest::parse(received)?;
         let site_table = self.service.site_table();
         let trust = site_table.trust();
         // A trusted proxy names the client in fields, and a certificate may select a variant.
@@ -64,8 +64,8 @@ impl DirectHits {
             return None;
         }
         let peer = Peer::of_connection(connection);
-        let authority = normalise_authority(peer.scheme, request.host)?;
-        let site = site_table.find(&authority, request.target)?;
+        let authority = normalise_authority(peer.scheme, request.head.host)?;
+        let site = site_table.find(&authority, request.head.target)?;
         let is_served = |sites: &[Box<str>]| sites.contains(&site.settings.id);
         let is_allowed = connection.sites.as_deref().is_none_or(is_served)
             && site.settings.access.admits(peer.client);
@@ -113,7 +113,7 @@ impl DirectHits {
             record.access = Some(self.access_fields(&request, &peer, &written));
         }
         output.add_record(record);
-        Some(())
+        Some(request.head.length)
     }
 }
 
@@ -127,8 +127,8 @@ impl DirectHits {
         written: &Written,
     ) -> Box<RequestFields> {
         let fields = RequestFields::of(self.service.request_id(), peer, request);
-        let (version, host) = (Version::HTTP_11, request.host.as_bytes());
-        let mut fields = fields.with_line(request.method(), request.target, version, host);
+        let (version, host) = (Version::HTTP_11, request.head.host.as_bytes());
+        let mut fields = fields.with_line(request.method(), request.head.target, version, host);
         let status = written.cache_status.to_bytes();
         fields.outcome = Outcome::of_status(str::from_utf8(&status).unwrap_or_default());
         fields.outcome.age = Some(written.age);
@@ -150,10 +150,10 @@ fn ruled<'t>(
     peer: &Peer,
 ) -> Option<Ruled<'t>> {
     if site.settings.rule_set.is_empty() {
-        let target = key::target(site, request.target)?;
+        let target = key::target(site, request.head.target)?;
         return Some(Ruled { rules: RequestRules::default(), target });
     }
-    let target = key::stripped(site, request.target)?;
+    let target = key::stripped(site, request.head.target)?;
     let routed = RoutedRequest {
         method: request.method(),
         authority,
@@ -170,8 +170,8 @@ fn ruled<'t>(
 }
 
 impl DirectResponder for DirectHits {
-    fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool {
-        self.answer(head, output).is_some()
+    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
+        self.answer(received, output)
     }
 
     fn record(&self, records: &[Record], by: ConnectionEnd) {

@@ -3,8 +3,7 @@
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_core::judge::Dice;
 use forebay_core::{Timestamp, WallTime};
@@ -43,8 +42,9 @@ impl Clock for SystemClock {
     }
 
     fn exact(&self) -> Duration {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed()
+        let spec = clock_gettime(ClockId::Monotonic);
+        let [seconds, nanos] = [spec.tv_sec, spec.tv_nsec].map(i64::cast_unsigned);
+        Duration::from_secs(seconds) + Duration::from_nanos(nanos)
     }
 }
 

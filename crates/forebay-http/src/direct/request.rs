@@ -1,4 +1,4 @@
-//! Fields of a request head, as slices of its bytes.
+//! Request that a direct hit may answer.
 
 use forebay_semantics::FieldLines;
 use http::Method;
@@ -6,16 +6,12 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA, RANGE,
 };
 
-/// Request head that a direct hit may answer.
+use crate::request_guard::{FieldLine, PlainHead};
+
+/// Plain request, and the known fields that it has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlainRequest<'a> {
-    is_head: bool,
-    /// Target in origin form (RFC 9112 section 3.2.1).
-    pub(super) target: &'a str,
-    /// Value of `Host`.
-    pub(super) host: &'a str,
-    /// Field lines, without the empty line at the end.
-    fields: &'a [u8],
+    pub(super) head: PlainHead<'a>,
     present: Present,
 }
 
@@ -25,7 +21,6 @@ struct Present(u8);
 
 /// Role of a field in the decision.
 enum Role {
-    Host,
     /// Counts in the set [`Present`].
     Known(u8),
     /// Only hyper and the service handle it.
@@ -51,93 +46,60 @@ impl Present {
     }
 }
 
-/// Returns the role of a field, whose name may be in any case. The length decides first, so that
+/// Returns the role of a field that [`PlainHead`] does not interpret, whose name may be in any case. The length decides first, so that
 /// most names are compared with one or two others.
 fn role(name: &[u8]) -> Role {
     let first = name.first().map_or(0, u8::to_ascii_lowercase);
     let is = |other: &[u8]| first == other[0] && name.eq_ignore_ascii_case(other);
     match name.len() {
-        4 if is(b"host") => Role::Host,
         5 if is(b"range") => Role::Special,
         6 if is(b"cookie") => Role::Known(Present::COOKIE),
         6 if is(b"pragma") => Role::Known(Present::PRAGMA),
         6 if is(b"expect") => Role::Special,
-        7 if is(b"upgrade") => Role::Special,
         8 if is(b"if-match") || is(b"if-range") => Role::Special,
         10 if is(b"connection") => Role::Connection,
         13 if is(b"cache-control") => Role::Known(Present::CACHE_CONTROL),
         13 if is(b"authorization") => Role::Known(Present::AUTHORIZATION),
         13 if is(b"if-none-match") => Role::Known(Present::IF_NONE_MATCH),
-        14 if is(b"content-length") => Role::Special,
         17 if is(b"if-modified-since") => Role::Known(Present::IF_MODIFIED_SINCE),
-        17 if is(b"transfer-encoding") => Role::Special,
         19 if is(b"if-unmodified-since") => Role::Special,
         _ => Role::Other,
     }
 }
 
 impl<'a> PlainRequest<'a> {
-    /// Reads a complete head that the scanner has accepted. Returns `None` for a request that hyper
-    /// must handle.
-    pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
-        let (is_head, rest) = match head.strip_prefix(b"GET ") {
-            Some(rest) => (false, rest),
-            None => (true, head.strip_prefix(b"HEAD ")?),
-        };
-        let (line, rest) = rest.split_at(memchr::memchr(b'\n', rest)? + 1);
-        let target = line.strip_suffix(b" HTTP/1.1\r\n")?;
-        if target.first() != Some(&b'/') || !target.is_ascii() {
-            return None;
-        }
-        let target = str::from_utf8(target).ok()?;
-        let fields = rest.strip_suffix(b"\r\n")?;
-        let (mut host, mut present, mut rest) = (None, Present::default(), fields);
-        while let Some(line) = Line::first_of(rest) {
-            rest = line.after;
-            match role(line.name) {
-                Role::Host => host = str::from_utf8(line.value).ok(),
-                Role::Known(field) => present.0 |= field,
-                Role::Connection if line.value.eq_ignore_ascii_case(b"keep-alive") => {
-                    present.0 |= Present::CONNECTION;
-                }
-                Role::Special | Role::Connection => return None,
-                Role::Other => {}
+    /// Reads the head at the start of the received bytes. Returns `None` if it is not complete, or
+    /// if the scanner and hyper must handle it.
+    pub(super) fn parse(received: &'a [u8]) -> Option<Self> {
+        let mut present = Present::default();
+        let head = PlainHead::read(received, |line| match role(line.name) {
+            Role::Known(field) => {
+                present.0 |= field;
+                true
             }
-        }
-        Some(Self { is_head, target, host: host?, fields, present })
+            Role::Connection if line.trimmed().eq_ignore_ascii_case(b"keep-alive") => {
+                present.0 |= Present::CONNECTION;
+                true
+            }
+            Role::Special | Role::Connection => false,
+            Role::Other => true,
+        })?;
+        Some(Self { head, present })
     }
 
     /// Returns GET or HEAD.
     pub(super) fn method(&self) -> &'static Method {
-        if self.is_head { &Method::HEAD } else { &Method::GET }
+        if self.head.is_head { &Method::HEAD } else { &Method::GET }
     }
 
     /// Returns `true` for a HEAD request.
     pub(super) fn is_head(&self) -> bool {
-        self.is_head
+        self.head.is_head
     }
 
     /// Returns `true` if the request has `If-None-Match` or `If-Modified-Since`.
     pub(super) fn has_conditions(&self) -> bool {
         self.present.has(Present::CONDITIONS)
-    }
-}
-
-/// One field line.
-struct Line<'a> {
-    name: &'a [u8],
-    /// Value without white space around it.
-    value: &'a [u8],
-    after: &'a [u8],
-}
-
-impl<'a> Line<'a> {
-    /// Reads the first line of `fields`. Returns `None` if there is none.
-    fn first_of(fields: &'a [u8]) -> Option<Self> {
-        // Names are short.
-        let (name, rest) = fields.split_at(fields.iter().position(|byte| *byte == b':')?);
-        let (value, after) = rest.split_at(memchr::memchr(b'\n', rest)? + 1);
-        Some(Self { name, value: value[1..].trim_ascii(), after })
     }
 }
 
@@ -153,11 +115,11 @@ impl FieldLines for PlainRequest<'_> {
     }
 
     fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = self.fields;
+        let mut rest = self.head.fields;
         std::iter::from_fn(move || {
-            let line = Line::first_of(rest)?;
+            let line = FieldLine::first_of(rest)?;
             rest = line.after;
-            Some((line.name, line.value))
+            Some((line.name, line.trimmed()))
         })
     }
 
@@ -189,7 +151,7 @@ mod tests {
     fn a_plain_request_has_its_fields() {
         let head = b"GET /a?b HTTP/1.1\r\nHOST: h \r\nX-A:1\r\nx-a:\t 2\t\r\nCookie: c\r\n\r\n";
         let request = PlainRequest::parse(head).expect("a plain request");
-        assert_eq!((request.target, request.host), ("/a?b", "h"));
+        assert_eq!((request.head.target, request.head.host), ("/a?b", "h"));
         assert_eq!(request.method(), Method::GET);
         assert_eq!(request.lines_named("x-a").collect::<Vec<_>>(), [b"1", b"2"]);
         let has = [COOKIE, AUTHORIZATION, CACHE_CONTROL, HOST, ACCEPT, RANGE, CONNECTION];

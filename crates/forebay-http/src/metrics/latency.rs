@@ -56,6 +56,21 @@ pub(super) struct Latency {
     nanos: AtomicU64,
 }
 
+/// Duration and its bucket, which several histograms may share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    bucket: usize,
+    nanos: u64,
+}
+
+impl From<Duration> for Observed {
+    fn from(took: Duration) -> Self {
+        let seconds = took.as_secs().saturating_mul(1_000_000_000);
+        let nanos = seconds.saturating_add(took.subsec_nanos().into());
+        Self { bucket: NANOS.partition_point(|bound| *bound < nanos), nanos }
+    }
+}
+
 impl Default for Latency {
     fn default() -> Self {
         Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], nanos: AtomicU64::new(0) }
@@ -64,11 +79,9 @@ impl Default for Latency {
 
 impl Latency {
     /// Adds a duration.
-    pub(super) fn observe(&self, took: Duration) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = NANOS.partition_point(|bound| *bound < nanos);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    pub(super) fn observe(&self, took: Observed) {
+        self.buckets[took.bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(took.nanos, Ordering::Relaxed);
     }
 }
 
@@ -79,7 +92,7 @@ pub(super) struct SharedLatency(Arc<Latency>);
 impl SharedLatency {
     /// Adds a duration.
     pub(super) fn observe(&self, took: Duration) {
-        self.0.observe(took);
+        self.0.observe(took.into());
     }
 
     /// Returns the current values.
@@ -238,7 +251,7 @@ mod tests {
 
     fn exported(durations: &[Duration]) -> Vec<(f64, u64)> {
         let latency = Latency::default();
-        durations.iter().for_each(|took| latency.observe(*took));
+        durations.iter().for_each(|took| latency.observe((*took).into()));
         let mut sum = LatencySum::default();
         sum.add(&latency);
         assert_eq!(sum.count(), durations.len() as u64);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use forebay_core::Why;
 use parking_lot::Mutex;
 
-use super::latency::{Latency, LatencySum};
+use super::latency::{Latency, LatencySum, Observed};
 use super::totals::SiteTotals;
 use crate::record::{CacheResult, End, Record, SiteSlot};
 pub(super) use collect::ResponseCollector;
@@ -148,7 +148,8 @@ impl ResponseMetrics {
         let cache = record.labels.cache;
         let combination = counters.combinations.find(record.method, record.status, cache);
         stripe.requests[combination].fetch_add(1, Ordering::Relaxed);
-        stripe.heads[cache as usize].observe(record.head.unwrap_or(total));
+        let total = Observed::from(total);
+        stripe.heads[cache as usize].observe(record.head.map_or(total, Observed::from));
         stripe.totals.observe(total);
         stripe.bytes[cache as usize].fetch_add(record.bytes, Ordering::Relaxed);
         if let Some(why) = record.labels.why {

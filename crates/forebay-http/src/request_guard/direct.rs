@@ -24,9 +24,10 @@ const RETAINED_MAX: usize = 2 * OUTPUT_MAX;
 
 /// Answers complete request heads in place of hyper.
 pub(crate) trait DirectResponder: Send + Sync {
-    /// Writes the response to a request, given as the bytes of its whole head. Returns `false`, and
-    /// writes nothing, if hyper must handle the request.
-    fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool;
+    /// Writes the response to the request at the start of the received bytes, and returns the
+    /// length of its head. Returns `None`, and writes nothing, if the scanner and hyper must handle
+    /// the bytes. The head is one that [`PlainHead`](super::PlainHead) accepts.
+    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize>;
 
     /// Records responses that have ended.
     fn record(&self, records: &[Record], by: ConnectionEnd);

@@ -9,6 +9,7 @@ mod chunked;
 mod fields;
 mod framing_error;
 mod head;
+mod plain;
 mod request_line;
 #[cfg(test)]
 pub(super) mod tests;
@@ -21,6 +22,7 @@ pub use chunked::BODY_OVERHEAD_MAX;
 pub(super) use framing_error::cause_in_chain;
 pub use framing_error::{FramingError, ScanError};
 pub use head::HEAD_MAX;
+pub(crate) use plain::{FieldLine, PlainHead};
 
 /// Scanner that checks the framing and size limits of the messages of one client connection.
 #[derive(Debug)]
@@ -149,11 +151,6 @@ impl Scanner {
     pub(super) fn restart_head(&mut self) {
         self.heads -= 1;
         self.state = State::Head(Head::new());
-    }
-
-    /// Excludes the last head from [`heads`](Self::heads), because hyper does not get it.
-    pub(super) fn forget_head(&mut self) {
-        self.heads -= 1;
     }
 
     /// Returns the part of the client's byte stream that the scanner expects next.

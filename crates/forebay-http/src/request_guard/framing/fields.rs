@@ -209,8 +209,9 @@ struct Name {
     start: [u8; NAME_KEPT],
 }
 
+/// Field that is interpreted.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+pub(super) enum Known {
     Host,
     ContentLength,
     TransferEncoding,
@@ -218,7 +219,7 @@ enum Known {
 }
 
 impl Known {
-    fn of(name: &[u8]) -> Option<Self> {
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
         match name.len() {
             7 if name.eq_ignore_ascii_case(b"upgrade") => Some(Self::Upgrade),
             4 if name.eq_ignore_ascii_case(b"host") => Some(Self::Host),
@@ -330,7 +331,7 @@ fn opaque_line(piece: &[u8]) -> Option<usize> {
 }
 
 /// Returns the number of bytes before the first control byte.
-fn run_of_value(piece: &[u8]) -> usize {
+pub(super) fn run_of_value(piece: &[u8]) -> usize {
     let mut at = 0;
     while let Some(eight) = piece.get(at..).and_then(<[u8]>::first_chunk) {
         match first_control(u64::from_le_bytes(*eight)) {

@@ -59,6 +59,26 @@ fn invalid_streams_are_rejected_at_their_first_invalid_byte() {
     }
 }
 
+/// Reads a plain head, which must be one that the scanner accepts to its last byte and no earlier.
+fn assert_plain_is_valid(bytes: &[u8]) -> Option<usize> {
+    let length = PlainHead::read(bytes, |_| true)?.length;
+    assert_eq!(scan([&bytes[..length]]), Outcome::Accepted(1, Phase::Idle));
+    assert_eq!(scan([&bytes[..length - 1]]), Outcome::Accepted(0, Phase::Head));
+    Some(length)
+}
+
+#[test]
+fn a_plain_head_is_one_that_the_scanner_accepts() {
+    assert_eq!(assert_plain_is_valid(PLAIN.as_bytes()), Some(PLAIN.len()));
+    let is_plain = |bytes: &[u8]| assert_plain_is_valid(bytes).is_some();
+    assert_eq!(samples::good().iter().filter(|good| is_plain(&good.bytes)).count(), 5);
+    for bad in samples::bad() {
+        // The first request of a sample may be valid.
+        let length = assert_plain_is_valid(&bad.bytes());
+        assert!(length.is_none_or(|length| length <= bad.until.len()));
+    }
+}
+
 #[test]
 fn every_framing_error_has_a_sample() {
     let bad = samples::bad();
@@ -226,6 +246,11 @@ pub(in crate::request_guard) fn modified_stream() -> impl Strategy<Value = Vec<u
 }
 
 proptest! {
+    #[test]
+    fn a_plain_head_of_a_modified_stream_is_valid(bytes in modified_stream()) {
+        assert_plain_is_valid(&bytes);
+    }
+
     #[test]
     fn scanning_samples_does_not_depend_on_the_split(places in vec(any::<usize>(), 0..12)) {
         for good in samples::good() {

@@ -79,11 +79,11 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
                 break;
             }
             let rest = &buf.filled()[at..];
+            if let Some(end) = responder.respond(rest, output) {
+                at += end;
+                continue;
+            }
             match self.scanner.feed_head(rest) {
-                Ok(HeadEnd::At(end)) if responder.respond(&rest[..end], output) => {
-                    self.scanner.forget_head();
-                    at += end;
-                }
                 Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {
                     // An invalid body is rejected with its head if both are in one read.
                     self.scanner.restart_head();

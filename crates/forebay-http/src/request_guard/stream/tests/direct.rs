@@ -3,14 +3,16 @@
 use super::super::super::direct::DirectOutput;
 use super::*;
 use crate::record::{ConnectionEnd, Record};
+use crate::request_guard::PlainHead;
 
 /// Answers requests for `/direct` with a body of this length.
 struct Direct(usize);
 
 impl DirectResponder for Direct {
-    fn respond(&self, head: &[u8], output: &mut DirectOutput) -> bool {
-        if !head.starts_with(b"GET /direct ") {
-            return false;
+    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
+        let head = PlainHead::read(received, |_| true)?;
+        if head.target != "/direct" {
+            return None;
         }
         let body = Bytes::from(vec![b'd'; self.0]);
         output.write(
@@ -18,7 +20,7 @@ impl DirectResponder for Direct {
         );
         output.write(b"\r\n\r\n");
         output.write_body(&body, || Some(body.clone()));
-        true
+        Some(head.length)
     }
 
     fn record(&self, _: &[Record], _: ConnectionEnd) {}
@@ -131,4 +133,14 @@ async fn an_invalid_request_after_direct_ones_is_rejected_after_their_responses(
     let text = [get("/direct"), "GET / HTTP/1.1\r\nHost : h\r\n\r\n".to_owned()].concat();
     assert_eq!(statuses(&exchange(client, text.as_bytes()).await), [200, 400]);
     assert!(server.origin.paths().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_its_side_after_the_request_gets_the_response() {
+    let (mut client, _server) = start(64, 10_000);
+    client.write_all(get("/direct").as_bytes()).await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    assert!(received.starts_with(b"HTTP/1.1 200 OK") && received.ends_with(&[b'd'; 10_000]));
 }

@@ -18,8 +18,8 @@ use crate::world::{World, bytes, key, secs};
 
 const PIECE: usize = 64 << 10;
 
-/// Size of the segments in which a complete body is kept and read; it is not a setting.
-const SEGMENT: usize = 256 << 10;
+/// Length of the segments in which a complete body is kept and read; it is not a setting.
+const SEGMENT: usize = (256 << 10) - 64;
 
 /// 1 MiB for bodies in flight, 4 MiB for what is stored.
 fn narrow() -> World {

@@ -55,6 +55,15 @@ const SEND_BUFFER: usize = 256 << 10;
 /// the client is shut, outside of all our bounds.
 const SLICE: usize = 64 << 10;
 
+/// Length of the first piece of a response body that begins at the start of a page. Processors with
+/// the Zen architecture copy at a tenth of their speed to an address that is up to 15 bytes above
+/// that of the source, modulo the page size; the content of a DATA frame is 14 bytes behind the start
+/// of its TLS record. The pieces after this one begin within a page.
+const FIRST_SLICE: usize = 2 << 10;
+
+/// Size of a page of memory.
+const PAGE: usize = 4 << 10;
+
 /// Interval at which the timeouts of a connection are checked.
 const TICK: Duration = Duration::from_secs(5);
 
@@ -283,7 +292,9 @@ pub(super) struct SlicedBody {
 
 impl SlicedBody {
     fn hand(&mut self) -> Frame<Bytes> {
-        let piece = self.piece.split_to(self.piece.len().min(SLICE));
+        let is_aligned = self.piece.as_ptr().addr().is_multiple_of(PAGE);
+        let longest = if is_aligned && self.piece.len() > PAGE { FIRST_SLICE } else { SLICE };
+        let piece = self.piece.split_to(self.piece.len().min(longest));
         self.handed = piece.len();
         self.open.waits();
         Frame::data(piece)

@@ -12,7 +12,7 @@ use crate::entry::body::{Body, BrokenBody};
 use crate::entry::in_flight::Want;
 use crate::runtime::clock::SystemClock;
 
-const KEPT_MAX: u64 = 4 << 20;
+const KEPT_MAX: u64 = 16 * SEGMENT as u64;
 
 fn flow() -> (FlowWriter, Arc<Flow>, Arc<InFlight>) {
     let in_flight = InFlight::new(64 << 20, Arc::new(SystemClock));
@@ -69,14 +69,14 @@ fn a_writer_that_vanishes_breaks_the_body() {
 fn an_outgrown_body_keeps_a_window_and_waits_for_its_slowest_reader() {
     let (writer, flow, in_flight) = flow();
     let mut reader = Reader::new(flow.clone());
-    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while writer.push(piece(SEGMENT)) == Pushed::Kept {}
     let room = |writer: &FlowWriter| poll_fn(|cx| writer.poll_room(cx)).now_or_never();
     assert_eq!(room(&writer), None, "the reader has read nothing yet");
     let mut read = 0;
     while let Some(Some(Ok(bytes))) = next(&mut reader) {
         read += bytes.len() as u64;
     }
-    assert_eq!(read, KEPT_MAX + (256 << 10));
+    assert_eq!(read, KEPT_MAX + SEGMENT as u64);
     assert_eq!(room(&writer), Some(true));
     assert_eq!(in_flight.bytes(), 0);
     let mut latecomer = Reader::new(flow);
@@ -91,15 +91,14 @@ fn a_stalled_reader_is_left_behind() {
     let (writer, flow, in_flight) = flow();
     let mut stalled = Reader::new(flow.clone());
     let mut slow = Reader::new(flow);
-    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while writer.push(piece(SEGMENT)) == Pushed::Kept {}
     let before = writer.standings();
     assert!(matches!(next(&mut slow), Some(Some(Ok(_)))));
     writer.leave_behind(&before);
     assert_eq!(next(&mut stalled), Some(Some(Err(BrokenBody::FellBehind))));
     assert!(matches!(next(&mut slow), Some(Some(Ok(_)))), "who moves keeps its place");
-    // What was kept is in segments, what came last is not.
-    let segments = KEPT_MAX / SEGMENT as u64 - 2;
-    let held = segments * (SEGMENT as u64 + PIECE_OVERHEAD) + (256 << 10) + PIECE_OVERHEAD;
+    let segments = KEPT_MAX / SEGMENT as u64 - 1;
+    let held = segments * (SEGMENT as u64 + PIECE_OVERHEAD);
     assert_eq!(in_flight.bytes(), held);
 }
 
@@ -119,7 +118,7 @@ fn who_comes_after_one_that_went_away_is_not_taken_for_it() {
 fn a_reader_that_waits_for_more_is_not_the_one_that_stalls() {
     let (writer, flow, _) = flow();
     let mut waiting = Reader::new(flow);
-    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while writer.push(piece(SEGMENT)) == Pushed::Kept {}
     while let Some(Some(Ok(_))) = next(&mut waiting) {}
     writer.leave_behind(&writer.standings());
     writer.push(piece(1));
@@ -132,7 +131,7 @@ fn who_is_promised_a_place_finds_the_first_byte() {
     let room = |writer: &FlowWriter| poll_fn(|cx| writer.poll_room(cx)).now_or_never();
     flow.promise(2);
     let mut leader = Reader::new(flow.clone());
-    while writer.push(piece(256 << 10)) == Pushed::Kept {}
+    while writer.push(piece(SEGMENT)) == Pushed::Kept {}
     while let Some(Some(Ok(_))) = next(&mut leader) {}
     assert_eq!(room(&writer), None, "two are still to come");
     flow.forgo();
@@ -141,7 +140,7 @@ fn who_is_promised_a_place_finds_the_first_byte() {
     while let Some(Some(Ok(bytes))) = next(&mut late) {
         read += bytes.len() as u64;
     }
-    assert_eq!(read, KEPT_MAX + (256 << 10));
+    assert_eq!(read, KEPT_MAX + SEGMENT as u64);
     assert_eq!(room(&writer), Some(true));
     assert!(Reader::at_start(&flow, false).is_none(), "now it is gone");
 }

@@ -102,17 +102,17 @@ impl Connections {
             );
             return;
         }
+        // Each protocol in a box of its own, so that a connection reserves no space for another one.
         match &rules.tls {
             None => {
                 let name = &rules.name;
                 if rules.is_h2c {
-                    self.accept_cleartext(stream, info, name).await;
+                    Box::pin(self.accept_cleartext(stream, info, name)).await;
                 } else {
                     let _open = self.service.metrics().open_connection(name, HTTP_1);
-                    self.serve(stream, info).await;
+                    Box::pin(self.serve(stream, info)).await;
                 }
             }
-            // Boxed, so that a cleartext connection reserves no space for a handshake.
             Some(tls) => Box::pin(self.accept_tls(stream, info, &rules.name, tls)).await,
         }
         drop(counted);
@@ -155,7 +155,8 @@ impl Connections {
         let begun = Instant::now();
         let shaken = tokio::select! {
             biased;
-            shaken = tls.accept(stream) => shaken,
+            // Its space is free after the handshake.
+            shaken = Box::pin(tls.accept(stream)) => shaken,
             // There is no request to wait for yet.
             () = stop_and_grace(&mut self.stop) => return,
         };
@@ -180,8 +181,8 @@ impl Connections {
         let _open = metrics.open_connection(listener, if shaken.is_h2 { HTTP_2 } else { HTTP_1 });
         let stream: Box<dyn Stream> = Box::new(shaken.stream);
         match shaken.is_h2 {
-            true => self.serve_http2(stream, BytesMut::new(), info).await,
-            false => self.serve(stream, info).await,
+            true => Box::pin(self.serve_http2(stream, BytesMut::new(), info)).await,
+            false => Box::pin(self.serve(stream, info)).await,
         }
     }
 

@@ -19,6 +19,7 @@ mod store;
 mod write_through;
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,9 +328,12 @@ impl<L: Load> Permitted<L> {
         let audience = fill.leading.flight().audience;
         let (started, exact) = (engine.clock.now(), engine.clock.exact());
         fill.number = engine.flights.next_number();
-        // A loader may panic before it has returned its future, too.
-        let loading = async { fill.leading.load.load(prior.clone(), audience).await };
-        let answer = AssertUnwindSafe(loading).catch_unwind().await;
+        // A loader may panic before it has returned its future, too. The future is large, and each
+        // wrapper would move it.
+        let answer = {
+            let loading = pin!(async { fill.leading.load.load(prior.clone(), audience).await });
+            AssertUnwindSafe(loading).catch_unwind().await
+        };
         let answer = answer.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
         let cost = engine.clock.exact().saturating_sub(exact);
         Some(Loaded { fill, prior, stale, answer, started, cost })

@@ -18,6 +18,7 @@ mod rule_edits;
 mod selecting;
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -167,7 +168,7 @@ impl Load for HttpLoad {
         };
         let request = &self.0.request;
         let begun = request.clock.exact();
-        let loaded = request.with_timeout(self.0.load(prior.as_deref(), company)).await;
+        let loaded = request.with_timeout(pin!(self.0.load(prior.as_deref(), company))).await;
         request.log_failure(method, prior.as_deref(), &loaded);
         request.record_decision(self.0.key.borrowed(), &loaded, begun);
         loaded

@@ -1,6 +1,7 @@
 //! Loads of responses that are stored by request body.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -108,7 +109,7 @@ impl Load for ByBodyLoad {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         let request = self.load.request();
-        let loaded = request.with_timeout(self.ask(prior.as_deref(), company)).await;
+        let loaded = request.with_timeout(pin!(self.ask(prior.as_deref(), company))).await;
         request.log_failure(&self.method, prior.as_deref(), &loaded);
         loaded
     }

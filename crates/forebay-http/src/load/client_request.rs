@@ -1,6 +1,7 @@
 //! Request of a client, and the requests to the origin that it leads to.
 
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,10 +63,11 @@ impl Select for ClientRequest {
 }
 
 impl ClientRequest {
-    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`].
+    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`]. The future of a load is large, so
+    /// it stays where it is.
     pub(super) async fn with_timeout(
         &self,
-        load: impl Future<Output = Result<Loaded, LoadError>>,
+        load: Pin<&mut impl Future<Output = Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
         let patience = self.rules.fetch_timeout(&self.site);
         let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;

@@ -1,6 +1,7 @@
 //! Loads of one range, stored as a part.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Load for PartLoad {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         let request = self.0.request();
-        request.with_timeout(self.part(prior.as_deref(), company)).await
+        request.with_timeout(pin!(self.part(prior.as_deref(), company))).await
     }
 }
 

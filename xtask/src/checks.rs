@@ -189,6 +189,15 @@ const SOAKS: &[(&str, Step)] = &[
         ),
     ),
     (
+        // Installs h2spec.
+        "h2spec",
+        Step::new(
+            "conformance of HTTP/2, three runs",
+            "test -p forebay-cli --test it --locked h2spec:: -- --ignored",
+        )
+        .with(&[(NEEDS_TOOLS, "yes")]),
+    ),
+    (
         "parsers",
         Step::new(
             "100,000 forwarded requests, read by the parser of Node",

@@ -48,6 +48,11 @@ const CARGO_TOOLS: &[(&str, &str, &[&str])] = &[
 const GO_TOOLS: &[(&str, &str, &[&str])] = &[
     ("pebble", "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1", &["certificates", "nightly"]),
     ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12", &["package"]),
+    (
+        "h2spec",
+        "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible",
+        &["h2spec", "nightly"],
+    ),
 ];
 
 /// Python programs: program, package with its version, and the commands that need it.

@@ -16,6 +16,7 @@
 //! | `load` | steady load on a server |
 //! | `reload` | configuration reload |
 //! | `reload_listeners` | listeners that a reload adds, changes and removes |
+//! | `h2spec` | a conformance suite for HTTP/2 |
 //! | `http2` | HTTP/2: one key for all protocols, rules, floods |
 //! | `http2_attacks` | published attacks over HTTP/2 |
 //! | `logs` | access log, messages, secrets |
@@ -58,6 +59,7 @@ mod disk_cluster;
 mod disk_trouble;
 mod endpoints;
 mod explain;
+mod h2spec;
 mod http2;
 mod http2_attacks;
 mod lifecycle;

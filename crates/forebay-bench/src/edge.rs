@@ -1,9 +1,12 @@
-//! CPU time of hits over TLS and HTTP/2, and of new connections, beside nginx and HAProxy.
+//! CPU time of hits over TLS and HTTP/2, and of new connections, beside nginx and HAProxy; memory of
+//! idle TLS connections; floods of HTTP/2 frames.
 //!
 //! Each server has one core, h2load another; the servers take turns. A measurement counts only if
 //! its server was at least 90 % busy: otherwise the load generator was the limit, and its wake-ups
 //! are measured too.
 
+mod floods;
+mod idle;
 mod servers;
 
 use std::process::Command;
@@ -11,11 +14,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::param::clock_ticks_per_second;
-use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::environment::{Options, median};
+use crate::proxy::load::{Cores, allowed_cores};
 use crate::report::{Table, Verdict};
-use servers::Server;
+use servers::{BARE, HAPROXY, NGINX, Server};
 
 /// Share of its core that a server must use for a measurement to count.
 const BUSY_MIN: f64 = 0.9;
@@ -27,12 +30,11 @@ struct Load {
     bytes: usize,
     /// Arguments of h2load, without duration and URL.
     arguments: &'static [&'static str],
-    /// Measures for a number of seconds; otherwise `arguments` have a number of requests.
+    /// Measures for a number of seconds; otherwise `arguments` have a number of requests and a rate,
+    /// so that the server need not be busy.
     is_timed: bool,
-    /// Largest CPU time as a multiple of that of nginx.
-    nginx_max: f64,
-    /// Largest CPU time as a multiple of that of HAProxy.
-    haproxy_max: Option<f64>,
+    /// Largest CPU time as a multiple of that of other servers.
+    most: &'static [(&'static str, f64)],
 }
 
 const LOADS: &[Load] = &[
@@ -41,48 +43,42 @@ const LOADS: &[Load] = &[
         bytes: 1 << 10,
         arguments: &["-c64", "--h1"],
         is_timed: true,
-        nginx_max: 0.95,
-        haproxy_max: Some(0.75),
+        most: &[(NGINX, 0.95), (HAPROXY, 0.75), (BARE, 1.30)],
     },
     Load {
         name: "HTTP/2, 1 KiB, 64 connections with 1 stream",
         bytes: 1 << 10,
         arguments: &["-c64", "-m1"],
         is_timed: true,
-        nginx_max: 1.0,
-        haproxy_max: None,
+        most: &[(NGINX, 1.0)],
     },
     Load {
         name: "HTTP/2, 1 KiB, 8 connections with 32 streams",
         bytes: 1 << 10,
         arguments: &["-c8", "-m32"],
         is_timed: true,
-        nginx_max: 1.0,
-        haproxy_max: None,
+        most: &[(NGINX, 1.0)],
     },
     Load {
         name: "HTTP/1.1, 1 MiB, 16 connections",
         bytes: 1 << 20,
         arguments: &["-c16", "--h1"],
         is_timed: true,
-        nginx_max: 0.80,
-        haproxy_max: None,
+        most: &[(NGINX, 0.80)],
     },
     Load {
         name: "HTTP/2, 1 MiB, 16 connections with 1 stream",
         bytes: 1 << 20,
         arguments: &["-c16", "-m1", "-w20", "-W20"],
         is_timed: true,
-        nginx_max: 0.75,
-        haproxy_max: None,
+        most: &[(NGINX, 0.75)],
     },
     Load {
         name: "new connection with 1 request",
         bytes: 1 << 10,
         arguments: &["-n3000", "-c3000", "--rate=800", "--h1"],
         is_timed: false,
-        nginx_max: 0.70,
-        haproxy_max: None,
+        most: &[(NGINX, 0.70)],
     },
 ];
 
@@ -94,57 +90,65 @@ struct Sample {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
-    let (rounds, seconds) = options.pick((options.rounds, options.seconds), (1, 1));
-    let allowed = sched_getaffinity(None)?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let (server, load) = (cores.next(), cores.next());
-    let (server, load) = server.zip(load).context("two cores are needed")?;
+    let cores = allowed_cores()?;
     let folder = tempfile::tempdir()?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let (_origin, servers) = runtime.block_on(servers::start(server, load, folder.path()))?;
-    let columns = ["server", "req/s", "CPU us/req", "CPU", "x nginx", "x HAProxy"];
+    let (_origin, servers) = runtime.block_on(servers::start(cores, folder.path()))?;
     let mut tables = Vec::new();
-    for one in LOADS {
-        servers.iter().try_for_each(|server| server.warm(one.bytes))?;
+    for load in LOADS {
+        tables.push(load.measure(&servers, options, cores)?);
+    }
+    drop(servers);
+    tables.push(runtime.block_on(idle::measure(cores, folder.path()))?);
+    tables.push(runtime.block_on(floods::measure(options, cores, folder.path()))?);
+    Ok(tables)
+}
+
+impl Load {
+    /// Measures the servers in turn. Bare hyper speaks HTTP/1.1 only.
+    fn measure(&self, servers: &[Server], options: &Options, cores: Cores) -> Result<Table> {
+        let (rounds, seconds) = options.pick((options.rounds, options.seconds), (1, 1));
+        let is_h1 = self.arguments.contains(&"--h1");
+        let servers: Vec<_> =
+            servers.iter().filter(|server| is_h1 || server.name != BARE).collect();
+        servers.iter().try_for_each(|server| server.warm(self.bytes))?;
         let mut samples: Vec<Vec<Sample>> = servers.iter().map(|_| Vec::new()).collect();
         for _ in 0..rounds {
             for (server, samples) in servers.iter().zip(&mut samples) {
-                samples.push(one.sample(server, seconds, load)?);
+                samples.push(self.sample(server, seconds, cores.load)?);
             }
         }
-        let mut table = Table::new(format!("{} over TLS 1.3", one.name), &columns)
-            .note("medians over the rounds; a server below 90 % of its core is not judged");
         let of = |index: usize, figure: fn(&Sample) -> f64| {
             median(&samples[index].iter().map(figure).collect::<Vec<f64>>())
         };
         let cpu = |index: usize| of(index, |sample| sample.cpu_us);
         let busy = |index: usize| of(index, |sample| sample.busy);
+        let title = format!("{} over TLS 1.3", self.name);
+        let columns = ["server", "req/s", "CPU us/req", "CPU", "forebay, x its CPU"];
+        let mut table = Table::new(title, &columns).note("medians over the rounds");
         for (index, server) in servers.iter().enumerate() {
-            let (to_nginx, to_haproxy) = (cpu(index) / cpu(1), cpu(index) / cpu(2));
+            let ratio = cpu(0) / cpu(index);
             let cells = vec![
                 server.name.to_owned(),
                 format!("{:.0}", of(index, |sample| sample.rate)),
                 format!("{:.1}", cpu(index)),
                 format!("{:.0} %", 100.0 * busy(index)),
-                format!("{to_nginx:.2}"),
-                format!("{to_haproxy:.2}"),
+                format!("{ratio:.2}"),
             ];
-            let is_judged = index == 0 && busy(0) >= BUSY_MIN && busy(1) >= BUSY_MIN;
-            let holds =
-                to_nginx <= one.nginx_max && one.haproxy_max.is_none_or(|max| to_haproxy <= max);
-            let bound = match (index, one.haproxy_max) {
-                (0, Some(max)) => format!("≤ {:.2} x nginx, ≤ {max:.2} x HAProxy", one.nginx_max),
-                (0, None) => format!("≤ {:.2} x nginx", one.nginx_max),
-                _ => String::new(),
+            let most = self.most.iter().find(|(name, _)| *name == server.name);
+            let is_judged = !self.is_timed || busy(0).min(busy(index)) >= BUSY_MIN;
+            let (bound, verdict) = match most {
+                None => (String::new(), Verdict::Shown),
+                Some((_, most)) if is_judged => {
+                    (format!("≤ {most:.2}"), Verdict::of(ratio <= *most))
+                }
+                Some((_, most)) => (format!("≤ {most:.2}"), Verdict::NotBusy),
             };
-            table.row(cells, bound, if is_judged { Verdict::of(holds) } else { Verdict::Shown });
+            table.row(cells, bound, verdict);
         }
-        tables.push(table);
+        Ok(table)
     }
-    Ok(tables)
-}
 
-impl Load {
     fn sample(&self, server: &Server, seconds: u32, core: usize) -> Result<Sample> {
         let (before, begun) = (server.cpu_ticks()?, Instant::now());
         let mut command = Command::new("taskset");

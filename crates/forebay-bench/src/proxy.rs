@@ -14,7 +14,7 @@
 //! | `load.rs` | the load generator, and CPU times |
 
 pub(crate) mod hit;
-mod load;
+pub(crate) mod load;
 pub(crate) mod objects;
 pub(crate) mod pass;
 pub(crate) mod raw;

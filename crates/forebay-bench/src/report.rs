@@ -28,6 +28,8 @@ pub(crate) enum Verdict {
     Shown,
     Holds,
     Missed,
+    /// A process had time left, so that its CPU time says little.
+    NotBusy,
     /// The bound is missed, but it holds only for a machine with a core per process.
     TooFewCores,
 }
@@ -124,8 +126,10 @@ impl Table {
                 (column.to_owned(), json!(cell))
             });
             let mut object: serde_json::Map<String, Value> = cells.collect();
-            if row.verdict != Verdict::Shown {
+            if !row.bound.is_empty() {
                 object.insert("bound".to_owned(), json!(row.bound));
+            }
+            if !matches!(row.verdict, Verdict::Shown | Verdict::NotBusy) {
                 object.insert("holds".to_owned(), json!(row.verdict == Verdict::Holds));
             }
             Value::Object(object)
@@ -146,6 +150,7 @@ impl fmt::Display for Table {
                 Verdict::Shown => "",
                 Verdict::Holds => "yes",
                 Verdict::Missed => "NO",
+                Verdict::NotBusy => "not judged: not busy",
                 Verdict::TooFewCores => "missed: too few cores",
             };
             table.add_row(row.cells.iter().map(String::as_str).chain([&*row.bound, verdict]));

@@ -1,12 +1,13 @@
-//! Minimal HTTP/1.1 server on hyper: the baseline of `cargo xtask bench hit`.
+//! Minimal HTTP/1.1 server on hyper: the baseline of `cargo xtask bench hit` and `edge`.
 //!
-//! One thread, no cache, no lookup: `/1k` and `/1m` are answered from two shared byte strings
+//! With the PEM files of a certificate and its key as arguments, it serves TLS. One thread, no cache, no lookup: `/1k` and `/1m` are answered from two shared byte strings
 //! with the seven response fields of a cache hit (`Date` and `Content-Length` are hyper's own).
 //! It runs until it is killed.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -15,15 +16,32 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::LocalSet;
+use tokio_rustls::TlsAcceptor;
 
-fn main() -> io::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let tls = match &arguments[..] {
+        [_, certificate, key] => Some(acceptor(certificate, key)?),
+        _ => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    LocalSet::new().block_on(&runtime, accept())
+    Ok(LocalSet::new().block_on(&runtime, accept(tls))?)
 }
 
-async fn accept() -> io::Result<()> {
+fn acceptor(certificate: &str, key: &str) -> anyhow::Result<TlsAcceptor> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(key)?;
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn accept(tls: Option<TlsAcceptor>) -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     // The form that the launcher of the test kit reads.
     println!("forebay ready: http://{}", listener.local_addr()?);
@@ -31,11 +49,20 @@ async fn accept() -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        tokio::task::spawn_local(serve(stream, bodies.clone()));
+        let (tls, bodies) = (tls.clone(), bodies.clone());
+        tokio::task::spawn_local(async move {
+            match tls {
+                None => serve(stream, bodies).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => serve(stream, bodies).await,
+                    Err(error) => eprintln!("a handshake failed: {error}"),
+                },
+            }
+        });
     }
 }
 
-async fn serve(stream: TcpStream, bodies: [Bytes; 2]) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, bodies: [Bytes; 2]) {
     let service = service_fn(|request| {
         let response = answer(&request, &bodies);
         async move { Ok::<_, Infallible>(response) }

@@ -11,6 +11,7 @@
 //! | [`launch`] | starts the real binary, reads its ready line, signals it, stops it |
 //! | [`redis`] | real Redis servers on free ports: single, replicas, Sentinels, a Cluster |
 //! | [`faults`] | TCP proxy that delays, freezes, resets and drops |
+//! | [`http2`] | frames of HTTP/2, for clients that break its rules |
 //! | [`history`] | checker of reads against acknowledged purges |
 //! | [`traffic`] | generated requests for measurements of early refresh |
 //! | [`apart`] | pages that name their client, and histories in which no client may read another's name |
@@ -20,7 +21,7 @@
 //! library would refuse to send what these tests send, and would hide what they check: truncated
 //! bodies, malformed messages, interim responses, the exact order of fields.
 //!
-//! Not supported: TLS and HTTP/2. The crate knows nothing of forebay itself; a test supplies the
+//! Not supported: TLS, and HTTP/2 beyond its frames. The crate knows nothing of forebay itself; a test supplies the
 //! front end, as a [`scenario::Front`] or as a binary.
 
 pub mod apart;
@@ -30,6 +31,7 @@ pub mod faults;
 pub mod fields;
 pub mod gate;
 pub mod history;
+pub mod http2;
 pub mod launch;
 pub mod origin;
 pub mod pause;

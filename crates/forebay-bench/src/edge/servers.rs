@@ -1,14 +1,15 @@
-//! The servers of the benchmark: forebay, nginx and HAProxy as caches with TLS.
+//! The servers of the benchmark: forebay, nginx and HAProxy as caches with TLS, and bare hyper.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use forebay_testkit::launch::{Launched, Signal, signal};
 
-use crate::environment::{build, pinned};
+use crate::environment::{build, forebay, pinned};
+use crate::proxy::load::Cores;
 
 /// Time limit for a server to accept connections.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -43,15 +44,30 @@ impl Drop for Terminated {
     }
 }
 
-/// Starts the origin on the core of the load generator, and the servers on theirs: forebay, nginx,
-/// HAProxy, in this order.
-pub(super) async fn start(
-    core: usize,
-    load: usize,
-    folder: &Path,
-) -> Result<(Launched, Vec<Server>)> {
-    let forebay = build("dist", &["-p", "forebay-cli", "--bin", "forebay"])?;
-    let origin = pinned(load, &forebay, &["origin", "--listen", "127.0.0.1:0"]).await?;
+pub(super) const NGINX: &str = "nginx";
+pub(super) const HAPROXY: &str = "HAProxy";
+pub(super) const BARE: &str = "bare hyper";
+
+/// Starts the origin on the core of the load generator, and the servers on theirs; forebay is the
+/// first one.
+pub(super) async fn start(cores: Cores, folder: &Path) -> Result<(Launched, Vec<Server>)> {
+    let (origin, forebay) = start_forebay(cores, folder).await?;
+    let bare = build("release", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
+    let files = ["a.pem", "a.key"].map(|name| folder.join(name).to_string_lossy().into_owned());
+    let bare = pinned(cores.server, &bare, &files.each_ref().map(String::as_str)).await?;
+    let servers = vec![
+        forebay,
+        nginx(cores.server, folder, origin.address())?,
+        haproxy(cores.server, folder, origin.address())?,
+        Server { name: BARE, address: bare.address(), process: Process::Launched(Box::new(bare)) },
+    ];
+    Ok((origin, servers))
+}
+
+/// Starts the origin, and forebay with a TLS listener and a cleartext one.
+pub(super) async fn start_forebay(cores: Cores, folder: &Path) -> Result<(Launched, Server)> {
+    let program = forebay()?;
+    let origin = pinned(cores.load, &program, &["origin", "--listen", "127.0.0.1:0"]).await?;
     certificate(folder)?;
     let address = free_address()?;
     let file = folder.join("forebay.toml");
@@ -63,14 +79,9 @@ pub(super) async fn start(
     );
     std::fs::write(&file, config)?;
     let serve = ["serve", "--config", &file.to_string_lossy()];
-    let ours = Process::Launched(Box::new(pinned(core, &forebay, &serve).await?));
-    let ours = Server { name: "forebay", address, process: ours };
-    let servers = vec![
-        ours,
-        nginx(core, folder, origin.address())?,
-        haproxy(core, folder, origin.address())?,
-    ];
-    Ok((origin, servers))
+    let server = pinned(cores.server, &program, &serve).await?;
+    let process = Process::Launched(Box::new(server));
+    Ok((origin, Server { name: "forebay", address, process }))
 }
 
 /// Writes a certificate with a P-256 key: `a.pem`, `a.key`, and both in `both.pem`.
@@ -116,7 +127,7 @@ fn nginx(core: usize, folder: &Path, origin: SocketAddr) -> Result<Server> {
     std::fs::write(&file, config)?;
     let (place, file) = (place.to_string_lossy(), file.to_string_lossy());
     let arguments = ["/usr/sbin/nginx", "-p", &place, "-c", &file, "-e", "errors"];
-    Server::spawn("nginx", core, address, &arguments)
+    Server::spawn(NGINX, core, address, &arguments)
 }
 
 /// HAProxy as a cache with one thread.
@@ -135,7 +146,7 @@ fn haproxy(core: usize, folder: &Path, origin: SocketAddr) -> Result<Server> {
     );
     std::fs::write(&file, config)?;
     let arguments = ["/usr/sbin/haproxy", "-db", "-q", "-f", &file.to_string_lossy()];
-    Server::spawn("HAProxy", core, address, &arguments)
+    Server::spawn(HAPROXY, core, address, &arguments)
 }
 
 impl Server {
@@ -159,7 +170,20 @@ impl Server {
 
     /// URL of a body of this length, which the origin allows to be stored for an hour.
     pub(super) fn url(&self, bytes: usize) -> String {
-        format!("https://{}/items/a?size={bytes}&cc=max-age%3D3600", self.address)
+        let path = match (self.name, bytes) {
+            (BARE, 1_024) => "1k".to_owned(),
+            (BARE, _) => "1m".to_owned(),
+            _ => format!("items/a?size={bytes}&cc=max-age%3D3600"),
+        };
+        format!("https://{}/{path}", self.address)
+    }
+
+    /// Returns forebay itself.
+    pub(super) fn launched(&self) -> Result<&Launched> {
+        match &self.process {
+            Process::Launched(server) => Ok(server),
+            Process::Child(_) => bail!("{} is another server", self.name),
+        }
     }
 
     /// Requests a body until it is stored.

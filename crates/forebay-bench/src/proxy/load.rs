@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::environment::{cores, median, quantile, root};
 
 /// Connections of the load generator: enough for one core, few enough that none waits long.
-pub(super) const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 
 /// Share of a core, in percent, from which on a process counts as busy.
 const BUSY_PERCENT: f64 = 90.0;
@@ -27,48 +27,48 @@ end\n";
 
 /// Core of the servers and core of the load generator.
 #[derive(Clone, Copy)]
-pub(super) struct Cores {
-    pub(super) server: usize,
-    pub(super) load: usize,
+pub(crate) struct Cores {
+    pub(crate) server: usize,
+    pub(crate) load: usize,
 }
 
 /// Load on one server.
 #[derive(Clone)]
-pub(super) struct Load {
-    pub(super) url: String,
-    pub(super) connections: usize,
-    pub(super) seconds: u32,
+pub(crate) struct Load {
+    pub(crate) url: String,
+    pub(crate) connections: usize,
+    pub(crate) seconds: u32,
     /// Field of each request.
-    pub(super) field: Option<&'static str>,
+    pub(crate) field: Option<&'static str>,
     /// Functions of wrk's script.
-    pub(super) script: String,
+    pub(crate) script: String,
 }
 
 /// One round of one server.
-pub(super) struct Sample {
-    pub(super) rate: f64,
-    pub(super) user_us: f64,
-    pub(super) system_us: f64,
-    pub(super) busy_percent: f64,
+pub(crate) struct Sample {
+    pub(crate) rate: f64,
+    pub(crate) user_us: f64,
+    pub(crate) system_us: f64,
+    pub(crate) busy_percent: f64,
     /// Share of a core that the load generator used.
-    pub(super) load_percent: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+    pub(crate) load_percent: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 impl Sample {
-    pub(super) fn cpu_us(&self) -> f64 {
+    pub(crate) fn cpu_us(&self) -> f64 {
         self.user_us + self.system_us
     }
 }
 
 impl Load {
-    pub(super) fn new(url: String, seconds: u32) -> Self {
+    pub(crate) fn new(url: String, seconds: u32) -> Self {
         Self { url, connections: CONNECTIONS, seconds, field: None, script: String::new() }
     }
 
     /// Runs the load on the server with this process id.
-    pub(super) fn run(&self, pid: u32, core: usize) -> Result<Sample> {
+    pub(crate) fn run(&self, pid: u32, core: usize) -> Result<Sample> {
         let script = tempfile::NamedTempFile::new()?;
         std::fs::write(&script, format!("{SUMMARY}{}", self.script))?;
         let mut wrk = Command::new("taskset");
@@ -132,7 +132,7 @@ fn stat(process: &str) -> Result<Vec<f64>> {
 }
 
 /// Columns of [`cells`], after the name.
-pub(super) const COLUMNS: [&str; 9] = [
+pub(crate) const COLUMNS: [&str; 9] = [
     "server",
     "req/s (min-max)",
     "CPU us/req (min-max)",
@@ -145,7 +145,7 @@ pub(super) const COLUMNS: [&str; 9] = [
 ];
 
 /// Cells of a server, whose CPU time is compared with that of `baseline`.
-pub(super) fn cells(name: &str, samples: &[Sample], baseline: &[Sample]) -> Vec<String> {
+pub(crate) fn cells(name: &str, samples: &[Sample], baseline: &[Sample]) -> Vec<String> {
     let of = |figure: fn(&Sample) -> f64| samples.iter().map(figure).collect::<Vec<f64>>();
     let (rate, cpu) = (of(|one| one.rate), of(Sample::cpu_us));
     let span = |us: f64| match us < 1e3 {
@@ -167,13 +167,13 @@ pub(super) fn cells(name: &str, samples: &[Sample], baseline: &[Sample]) -> Vec<
 }
 
 /// Median of the ratios of CPU time per request, round by round.
-pub(super) fn ratio(samples: &[Sample], baseline: &[Sample]) -> f64 {
+pub(crate) fn ratio(samples: &[Sample], baseline: &[Sample]) -> f64 {
     let rounds = samples.iter().zip(baseline);
     median(&rounds.map(|(one, other)| one.cpu_us() / other.cpu_us()).collect::<Vec<_>>())
 }
 
 /// Text that names the processes that were busy.
-pub(super) fn busy<'a>(rows: impl Iterator<Item = (&'a str, &'a [Sample])>) -> String {
+pub(crate) fn busy<'a>(rows: impl Iterator<Item = (&'a str, &'a [Sample])>) -> String {
     let is_busy = |of: &[f64]| median(of) >= BUSY_PERCENT;
     let (mut servers, mut loads) = (Vec::new(), Vec::new());
     for (name, samples) in rows {
@@ -196,7 +196,7 @@ pub(super) fn busy<'a>(rows: impl Iterator<Item = (&'a str, &'a [Sample])>) -> S
 }
 
 /// The first two cores that this program may use; with one core, both are that one.
-pub(super) fn allowed_cores() -> Result<Cores> {
+pub(crate) fn allowed_cores() -> Result<Cores> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     let server = cores.next().context("no core")?;
@@ -204,7 +204,7 @@ pub(super) fn allowed_cores() -> Result<Cores> {
 }
 
 /// The machine, for a title.
-pub(super) fn machine(used: Cores) -> String {
+pub(crate) fn machine(used: Cores) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cpu = model.map_or("unknown CPU", |(_, name)| name);

@@ -17,7 +17,7 @@ const STORED: usize = 40;
 const MISS_MAX: f64 = 0.26;
 
 /// Passes relative to nginx with kept connections.
-const PASS_MAX: f64 = 1.6;
+const PASS_MAX: f64 = 1.25;
 
 /// Folder in memory for the files of nginx.
 const TMPFS: &str = "/dev/shm";

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use forebay_testkit::client::Request;
 use forebay_testkit::gate::Gate;
+use forebay_testkit::http2::{CONTINUATION, GOAWAY, HEADERS, RST_STREAM, START, frame, head};
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,43 +18,8 @@ use crate::world::{ConfigFile, ask, get, metric, serve, written};
 /// Maximum wait for a connection to be closed.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
-/// Preface and empty SETTINGS of a client.
-pub(crate) const START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
 /// Maximum number of frames after which a flood must have been ended.
 pub(crate) const FLOOD: usize = 2_000;
-
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
-
-/// Frame of HTTP/2.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
-
-/// Literal field without indexing (RFC 7541 section 6.2.2).
-pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
-    let length = |text: &str| u8::try_from(text.len()).unwrap_or(126);
-    let mut bytes = vec![0, length(name)];
-    bytes.extend(name.bytes());
-    bytes.push(length(value));
-    bytes.extend(value.bytes());
-    bytes
-}
-
-/// Head of a GET with these further fields.
-pub(crate) fn head(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let start = [(":method", "GET"), (":scheme", "http"), (":path", path)];
-    let all = start.iter().chain([&(":authority", "a.example")]).chain(more);
-    all.flat_map(|(name, value)| field(name, value)).collect()
-}
 
 /// Sends bytes on a new connection until it is closed; returns the frames that came.
 pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {

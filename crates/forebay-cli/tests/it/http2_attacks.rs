@@ -1,9 +1,10 @@
 //! Published attacks over HTTP/2: none reaches the origin, or it is harmless there.
 
 use forebay_testkit::client::Request;
+use forebay_testkit::http2::{GOAWAY, HEADERS, field, frame, head};
 use forebay_testkit::origin::{Answer, Origin};
 
-use crate::http2::{FLOOD, GOAWAY, HEADERS, field, frame, goaway, head, send};
+use crate::http2::{FLOOD, goaway, send};
 use crate::world::{ask, metric, serve};
 
 /// Field lines of a request, with its pseudo-header fields.

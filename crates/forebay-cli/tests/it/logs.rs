@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_testkit::client::{Client, Request};
+use forebay_testkit::http2;
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 use serde_json::json;
@@ -10,7 +11,6 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::http2;
 use crate::world::{
     BINARY, ConfigFile, END_MAX, admin_of, ask, forebay, fresh_origin, get, nowhere, serve,
 };

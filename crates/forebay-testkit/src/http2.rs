@@ -1,5 +1,8 @@
 //! Frames of HTTP/2, for clients that break its rules.
 
+/// Preface of a client, before its SETTINGS (RFC 9113 section 3.4).
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Preface and empty SETTINGS of a client.
 pub const START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 

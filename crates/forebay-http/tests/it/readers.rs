@@ -1,7 +1,19 @@
 //! Tests of clients that do not read their responses.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_http::edge::accept::AcceptRules;
+use forebay_http::edge::address_limits::AddressLimits;
+use forebay_http::edge::connection::Connections;
+use forebay_http::request_guard::{ClientTimeouts, ExpiredTimeout};
+use forebay_semantics::PeerAddress;
 use forebay_testkit::client::{Client, Request};
+use forebay_testkit::http2::{HEADERS, PREFACE, SETTINGS, frame, head};
 use forebay_testkit::origin::{Answer, Origin};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::server::TestServer;
 
@@ -96,5 +108,41 @@ async fn a_small_unshared_response_frees_its_origin_connection_before_it_is_read
         lazy.push(client);
     }
     assert_eq!(origin.requests(), 20);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_http2_client_whose_window_stays_shut_is_disconnected_after_240_s() -> anyhow::Result<()>
+{
+    let answer = Answer::ok(vec![7; 1_000]).field("Cache-Control", "max-age=60");
+    let origin = Origin::always(answer).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let first = Request::get("/a").without_host().field("Host", "a.example");
+    Client::connect(server.address).await?.ask(&first).await?;
+    server.wait_metric("forebay_tier_entries{tier=\"memory\"} 1").await?;
+
+    let (stop, stopped) = watch::channel(false);
+    let (service, counters) = (server.service.clone(), server.counters.clone());
+    let timeouts = ClientTimeouts::default();
+    let connections = Connections { service, timeouts, counters, stop: stopped };
+    let rules = Arc::new(AcceptRules::cleartext("test", AddressLimits::new(0)));
+    let (mut client, io) = duplex(64 << 10);
+    // From here on, all is in memory, so that the time passes at once.
+    tokio::time::pause();
+    let begun = Instant::now();
+    tokio::spawn(connections.accept(io, PeerAddress::Unix, rules));
+    // SETTINGS_INITIAL_WINDOW_SIZE is 0.
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let request = frame(HEADERS, 5, 1, &head("/a", &[]));
+    client.write_all(&[PREFACE, &settings, &request].concat()).await?;
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await?;
+    let took = begun.elapsed();
+    let expected = Duration::from_secs(240)..Duration::from_secs(250);
+    assert!(expected.contains(&took), "{took:?}");
+    assert!(!received.windows(100).any(|bytes| bytes == [7; 100]), "the body was sent");
+    assert_eq!(server.counters.timed_out(ExpiredTimeout::Write), 1);
+    assert_eq!(origin.requests(), 1);
+    drop(stop);
     Ok(())
 }

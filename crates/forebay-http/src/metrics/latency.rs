@@ -280,7 +280,7 @@ mod tests {
         // 100 durations that grow by 15 % each, from 10 microseconds to about 10 seconds.
         let durations: Vec<f64> = (0..100).map(|step| 1e-5 * 1.15_f64.powi(step)).collect();
         for (place, took) in durations.iter().enumerate() {
-            latency.observe(Duration::from_secs_f64(*took));
+            latency.observe(Duration::from_secs_f64(*took).into());
             if place == 49 {
                 first.add(&latency);
             }

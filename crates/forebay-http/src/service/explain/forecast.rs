@@ -21,6 +21,7 @@ use super::Subject;
 use super::key::key_report;
 use crate::client::credentials;
 use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer};
+use crate::compress::choose::choose;
 use crate::explanation::{KeyReport, Would};
 use crate::failure::Failure;
 use crate::load::{ClientRequest, LoadDetails};
@@ -248,7 +249,8 @@ impl Service {
             }
         };
         let head = RequestHead { method: &parts.method, headers };
-        match deliver(head, &found, engine.clock().now()) {
+        let chosen = choose(site.settings.compress.as_ref(), headers, &found.entry);
+        match deliver(head, &found, chosen, engine.clock().now()) {
             Some(response) => Course::Served(Served::of(&response, &found)),
             None => {
                 let failure = Failure::Unreadable;
@@ -359,8 +361,11 @@ impl Subject<'_> {
     }
 
     fn served(&self, outcome: &Outcome, method: &Method, is_renewed: bool) -> Course {
-        let head = RequestHead { method, headers: &self.request.headers };
-        match deliver(head, outcome, self.engine.clock().now()) {
+        let headers = &self.request.headers;
+        let head = RequestHead { method, headers };
+        let settings = self.request.site.settings.compress.as_ref();
+        let chosen = choose(settings, headers, &outcome.entry);
+        match deliver(head, outcome, chosen, self.engine.clock().now()) {
             Some(response) => {
                 Course::Served(Served { is_renewed, ..Served::of(&response, outcome) })
             }

@@ -33,6 +33,7 @@ const fn advice(rule: &'static str, action: &'static str) -> Advice {
 
 /// Returns the section and the advice of a reason against storing a response.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "one table, a row per reason")]
 pub const fn of_unstorable(reason: Unstorable) -> Advice {
     match reason {
         Unstorable::Method => advice(
@@ -110,6 +111,7 @@ pub const fn of_unstorable(reason: Unstorable) -> Advice {
 
 /// Returns the section and the advice of a reason for which a request is not a fresh hit.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "one table, a row per reason")]
 pub const fn of_why(why: Why) -> Advice {
     match why {
         Why::UriMiss => advice(

@@ -89,10 +89,12 @@ mod tests {
     use super::*;
     use crate::coding::media_types::MediaTypePattern;
 
-    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let line = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
+    /// Name and value of a field.
+    type Line = (&'static str, &'static str);
+
+    fn fields(lines: &[Line]) -> HeaderMap {
+        let line =
+            |(name, value): &Line| (HeaderName::from_static(name), HeaderValue::from_static(value));
         lines.iter().map(line).collect()
     }
 
@@ -100,7 +102,7 @@ mod tests {
     fn whole_unencoded_responses_of_the_types_may_be_encoded() {
         let types = MediaTypes::new(MediaTypePattern::parse("text/*"));
         let html = ("content-type", "text/html");
-        let rows: [(u16, &[(&'static str, &'static str)], bool, bool); 14] = [
+        let rows: [(u16, &[Line], bool, bool); 14] = [
             (200, &[html], true, true),
             (404, &[html], true, true),
             (200, &[], false, false),
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn vary_names_accept_encoding_once() {
-        let rows: [(&[(&'static str, &'static str)], &[&str]); 5] = [
+        let rows: [(&[Line], &[&str]); 5] = [
             (&[], &["accept-encoding"]),
             (&[("vary", "Accept-Encoding")], &["Accept-Encoding"]),
             (&[("vary", "accept, ACCEPT-encoding")], &["accept, ACCEPT-encoding"]),

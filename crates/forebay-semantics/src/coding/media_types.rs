@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn parameters_and_case_do_not_matter() {
-        let patterns = ["text/*", "Application/JSON"].map(|text| MediaTypePattern::parse(text));
+        let patterns = ["text/*", "Application/JSON"].map(MediaTypePattern::parse);
         let types = MediaTypes::new(patterns.into_iter().flatten());
         let rows = [
             ("text/html", true),

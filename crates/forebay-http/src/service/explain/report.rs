@@ -104,7 +104,7 @@ impl Subject<'_> {
             bytes: bytes.or_else(stated),
             age_ms: millis(meta.age(now)),
             lifetime_ms: millis(fresh),
-            set_by: setter.as_ref().map_or(Text::default(), |setter| setter.by.code().into()),
+            set_by: setter.as_ref().map_or_else(Text::default, |setter| setter.by.code().into()),
             set_by_line: setter.map_or_else(String::new, |setter| setter.line),
             fresh_left_ms: fresh_left(meta, now),
             stale_while_revalidate_left_ms: left(stale_while_revalidate),

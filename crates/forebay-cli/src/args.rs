@@ -285,9 +285,9 @@ pub(crate) struct PurgeWhat {
     /// URL as clients request it; all its variants are purged.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Tag: every entry whose response carried it in Surrogate-Key or Cache-Tag.
+    /// Tag: every entry whose response carried it in Surrogate-Key or Cache-Tag. May be repeated.
     #[arg(long, value_name = "TAG")]
-    pub(crate) tag: Option<String>,
+    pub(crate) tag: Vec<String>,
     /// URL prefix: `host/path`, or `/path` for every host.
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,

@@ -17,8 +17,8 @@ const ANSWER_MAX: usize = 64 << 10;
 /// If the cache cannot be reached, or refuses the purge.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let what = &args.what;
-    let named = [&what.url, &what.tag, &what.prefix, &what.site];
-    if !what.all && named.iter().all(|one| one.is_none()) {
+    let named = [&what.url, &what.prefix, &what.site];
+    if !what.all && what.tag.is_empty() && named.iter().all(|one| one.is_none()) {
         let flags = "--url URL, --tag TAG, --prefix PREFIX, --site ID or --all";
         print_error(format_args!("forebay: name what to purge: {flags}"));
         return Ok(USAGE);
@@ -31,9 +31,10 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
 }
 
 fn json_of(what: &PurgeWhat, hard: bool) -> Value {
-    match (&what.url, &what.tag, &what.prefix, &what.site) {
+    match (&what.url, &*what.tag, &what.prefix, &what.site) {
         (Some(url), ..) => json!({ "url": url, "hard": hard }),
-        (_, Some(tag), ..) => json!({ "tag": tag, "hard": hard }),
+        (_, [tag], ..) => json!({ "tag": tag, "hard": hard }),
+        (_, [_, _, ..], ..) => json!({ "tags": what.tag, "hard": hard }),
         (_, _, Some(prefix), _) => json!({ "prefix": prefix, "hard": hard }),
         (.., Some(site)) => json!({ "site": site, "hard": hard }),
         _ => json!({ "all": true, "hard": hard }),

@@ -34,12 +34,17 @@ const NOT_PUBLISHED: &str = "The purge could not be sent to the other instances 
 /// Number of purges so far; the source of ids for purges that are not published.
 static PURGES: AtomicU64 = AtomicU64::new(0);
 
+/// Maximum number of tags in one purge: each is a message to all instances.
+const TAGS_MAX: usize = 256;
+
 /// JSON body of `POST /purge`; exactly one target must be set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeRequest {
     url: Option<String>,
     tag: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
     prefix: Option<String>,
     site: Option<String>,
     #[serde(default)]
@@ -63,7 +68,9 @@ impl PurgeRequest {
             ("site", &self.site),
         ];
         let named = named.into_iter().find_map(|(kind, value)| Some((kind, value.as_deref()?)));
-        let (kind, value) = named.unwrap_or(("all", "-"));
+        // Of several tags the log has the first; all were purged.
+        let tags = self.tags.first().map(|tag| ("tags", tag.as_str()));
+        let (kind, value) = named.or(tags).unwrap_or(("all", "-"));
         Target { kind, value }
     }
 
@@ -149,7 +156,14 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
 
 async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, String> {
     let reach = if request.hard { Reach::Hard } else { Reach::Soft };
-    let PurgeRequest { url, tag, prefix, site, all, .. } = request;
+    let PurgeRequest { url, tag, tags, prefix, site, all, .. } = request;
+    if !tags.is_empty() {
+        let is_alone = [url, tag, prefix, site].iter().all(|other| other.is_none()) && !all;
+        if !is_alone {
+            return Err(ONE_TARGET.into());
+        }
+        return purge_tags(service, tags, reach).await;
+    }
     let purge = match (url, tag, prefix, site, all) {
         (Some(url), None, None, None, false) => return purge_url(service, url, reach).await,
         (None, Some(tag), None, None, false) => Purge::Tag(tag.as_str().into()),
@@ -165,9 +179,28 @@ async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, 
             Purge::Site(site.as_str().into())
         }
         (None, None, None, None, true) => Purge::All,
-        _ => return Err("Set exactly one of url, tag, prefix, site and all.".into()),
+        _ => return Err(ONE_TARGET.into()),
     };
     Ok(service.engine().purge(&purge, reach).await)
+}
+
+/// Error for a purge without a target, or with several.
+const ONE_TARGET: &str = "Set exactly one of url, tag, tags, prefix, site and all.";
+
+/// Purges several tags, one after the other.
+async fn purge_tags(service: &Service, tags: &[String], reach: Reach) -> Result<Purged, String> {
+    if tags.len() > TAGS_MAX {
+        return Err(format!("There are {} tags; the maximum is {TAGS_MAX}.", tags.len()));
+    }
+    let mut purged: Option<Purged> = None;
+    for tag in tags {
+        let came = service.engine().purge(&Purge::Tag(tag.as_str().into()), reach).await;
+        purged = Some(match purged {
+            Some(before) => before.and(came),
+            None => came,
+        });
+    }
+    purged.ok_or_else(|| ONE_TARGET.into())
 }
 
 async fn purge_url(service: &Service, url: &str, reach: Reach) -> Result<Purged, String> {

@@ -44,6 +44,18 @@ async fn done(cache: &Launched, args: &[&str]) -> anyhow::Result<String> {
 }
 
 #[tokio::test]
+async fn several_tags_are_purged_at_once() -> anyhow::Result<()> {
+    let (_origin, cache) = filled().await?;
+    get(&cache, "/green").await?;
+    assert!(is_hit(&get(&cache, "/green").await?));
+    done(&cache, &["--hard", "--tag", "red", "--tag", "blue"]).await?;
+    for (path, expected) in [("/red", false), ("/blue", false), ("/green", true)] {
+        assert_eq!(is_hit(&get(&cache, path).await?), expected, "{path}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_purged_url_is_stale_or_removed() -> anyhow::Result<()> {
     let (origin, cache) = filled().await?;
     let url = "http://test.example/red";

@@ -194,6 +194,8 @@ fn cache_status(obtained: &Outcome, status: StatusCode, now: Timestamp) -> Cache
     let mut forward = Forward { why, status: None, stored: false, collapsed: false };
     match obtained.source {
         Source::Hit | Source::Refreshing | Source::Fallback => {
+            // A soft-purged entry is stale, whatever is left of its lifetime.
+            let ttl = if obtained.why == Some(Why::SoftPurged) { ttl.min(0) } else { ttl };
             let despite = |why| CacheStatus::hit_despite(why, ttl);
             return obtained.why.map_or_else(|| CacheStatus::hit(ttl), despite);
         }

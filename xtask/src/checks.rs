@@ -206,6 +206,14 @@ const SOAKS: &[(&str, Step)] = &[
         .with(&[("FOREBAY_FORWARDED", "100000")]),
     ),
     (
+        "rules",
+        Step::new(
+            "properties of rules, 100,000 cases each",
+            "test -p forebay-rules --release --lib --locked",
+        )
+        .with(&[("FOREBAY_RULE_CASES", "100000")]),
+    ),
+    (
         "variants",
         // 100,000 histories of one instance, and 8,000 over disks and a Redis.
         Step::new(

@@ -19,6 +19,9 @@ const INLINE: usize = 192;
 /// owned key 24 bytes long.
 const SHORT_MAX: usize = 22;
 
+/// Part of the keys whose entries only memory stores. It has a byte that no part of a request contains.
+pub const MEMORY_ONLY: &[u8] = b"\0memory";
+
 /// Owned key of an entry: length-prefixed parts, of which the first is the namespace. Cheap to
 /// clone.
 #[derive(Clone)]
@@ -142,6 +145,12 @@ impl<'a> KeyRef<'a> {
     #[must_use]
     pub fn namespace(self) -> &'a [u8] {
         self.parts().next().unwrap_or_default()
+    }
+
+    /// Returns true if only memory may store the entries of this key: [`MEMORY_ONLY`] is a part of it.
+    #[must_use]
+    pub fn is_memory_only(self) -> bool {
+        self.parts().any(|part| part == MEMORY_ONLY)
     }
 
     /// Returns true if the key is in `namespace`, and one of its parts after the namespace, or two

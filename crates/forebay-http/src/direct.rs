@@ -78,7 +78,7 @@ impl DirectHits {
         let begun = engine.clock().exact();
         let demand = rules.demand(site, &request);
         let mut key = key::primary(site, peer.scheme, &authority, &target);
-        rules.add_key_parts(site, &mut key);
+        rules.add_key_parts(site, &request, &mut key);
         let select = Fields { request: &request, peer: &peer, site };
         let lookup = Lookup {
             key: key.borrowed(),
@@ -160,6 +160,7 @@ fn ruled<'t>(
         target: &target,
         headers: request,
         peer,
+        operation: None,
     };
     let mut rules = RequestRules::new(site, &routed);
     if rules.prevents_direct_hit(site, request) {

@@ -34,6 +34,8 @@ pub(crate) enum Failure {
     NoSite,
     /// The client may not use the site.
     AccessDenied,
+    /// The client may not purge: its address or its token does not match.
+    PurgeDenied,
     /// The client has sent too many requests, and may send another after this time.
     RateLimited(Duration),
     /// The listener does not serve the site of the request (RFC 9110 section 15.5.20).
@@ -63,7 +65,7 @@ impl Failure {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSite => StatusCode::NOT_FOUND,
-            Self::AccessDenied => StatusCode::FORBIDDEN,
+            Self::AccessDenied | Self::PurgeDenied => StatusCode::FORBIDDEN,
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
@@ -98,6 +100,7 @@ impl Failure {
             Self::MethodNotAllowed => "method",
             Self::NoSite => "no-site",
             Self::AccessDenied => "access-denied",
+            Self::PurgeDenied => "purge-denied",
             Self::RateLimited(_) => "rate-limited",
             Self::Misdirected => "misdirected",
             Self::Loop => "loop",
@@ -142,6 +145,9 @@ impl Failure {
             }
             Self::NoSite => "No site is configured for this host and path.",
             Self::AccessDenied => "This site is not open to the address of this client.",
+            Self::PurgeDenied => {
+                "This client may not purge: no rule permits it with this address and token."
+            }
             Self::RateLimited(_) => {
                 "This client has sent too many requests. Repeat the request after the time in \
                  Retry-After."

@@ -10,6 +10,7 @@ mod client_request;
 mod decision;
 mod fetch;
 pub(crate) mod invalidate;
+mod json_cut;
 mod judge;
 mod lower_tiers;
 mod part;

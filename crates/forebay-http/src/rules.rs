@@ -3,21 +3,25 @@
 //! | file | contents |
 //! |---|---|
 //! | `rules.rs` | evaluation; request edits, demand and key parts |
+//! | `users.rs` | key part of a user |
 //! | `values.rs` | values of placeholders |
 //! | `storing.rs` | edits of responses of the origin; options for storing one response |
 //! | `response.rs` | edits of responses to clients |
 
 mod response;
 mod storing;
+mod users;
 mod values;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use forebay_core::key::MEMORY_ONLY;
 use forebay_core::{Demand, KeyBuf};
 use forebay_engine::Coalesce;
 use forebay_rules::apply::{self, InvalidTarget};
-use forebay_rules::{Kind, Matched, Outcome, Request, Setting};
+use forebay_rules::key::X_DEVICE;
+use forebay_rules::{KeyedFields, Kind, Matched, Operation, Outcome, Request, Setting};
 use forebay_semantics::demand::demand;
 use forebay_semantics::{FieldLines, PeerAddress, Scheme};
 use http::header::{CACHE_CONTROL, COOKIE, PRAGMA};
@@ -43,20 +47,50 @@ const NOT_DIRECT: &[Kind] = &[
     Kind::BrowserTtl,
     Kind::ClientResponse,
     Kind::Host,
+    Kind::Key,
+    Kind::PerUser,
+    Kind::Purge,
+    Kind::TargetedFields,
 ];
 
 /// Rules that match one request, with the results of their edits. Without rules it is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestRules {
     matched: Matched,
-    /// True if the method is neither GET nor HEAD: rules do not give its response a lifetime.
+    /// True if the method is neither GET nor HEAD: only rules about GraphQL queries give its response
+    /// a lifetime.
     is_unsafe: bool,
+    /// True if the body of the request has a GraphQL query, which reads data.
+    is_query: bool,
     /// True if a rule changed path or host.
     is_rewritten: bool,
     /// True if an edit failed: nothing is stored.
     edit_failed: bool,
     /// True if cookies of the client were removed.
     dropped_cookies: bool,
+    /// Credentials of the request that are in the key.
+    keyed: KeyedCredentials,
+}
+
+/// Credentials of a request that are in the key, so that only requests with the same ones get the
+/// response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KeyedCredentials {
+    /// Some credentials are not in the key.
+    #[default]
+    Some,
+    /// All cookies, but not `Authorization`.
+    Cookies,
+    /// All credentials, and with them the user.
+    User,
+}
+
+/// Result of the edits of a request.
+pub(crate) struct EditedRequest {
+    /// Header fields for key and origin; absent if no rule changes them.
+    pub(crate) headers: Option<HeaderMap>,
+    /// True if a part of the key is too long for a lookup.
+    pub(crate) is_too_long: bool,
 }
 
 /// Request as it is routed.
@@ -67,6 +101,8 @@ pub(crate) struct RoutedRequest<'a, H> {
     pub(crate) target: &'a str,
     pub(crate) headers: &'a H,
     pub(crate) peer: &'a Peer,
+    /// GraphQL operation in the body, if it was read and has one.
+    pub(crate) operation: Option<Operation>,
 }
 
 impl RequestRules {
@@ -79,9 +115,28 @@ impl RequestRules {
             target: request.target,
             headers: request.headers,
             client: request.peer.client,
+            operation: request.operation,
         });
         let is_read = matches!(*request.method, Method::GET | Method::HEAD);
-        Self { matched, is_unsafe: !is_read, ..Self::default() }
+        let is_query = request.operation == Some(Operation::Query);
+        Self { matched, is_unsafe: !is_read, is_query, ..Self::default() }
+    }
+
+    /// Returns true if the body of the request has a GraphQL query.
+    pub(crate) fn is_query(&self) -> bool {
+        self.is_query
+    }
+
+    /// Returns the methods other than GET and HEAD that are looked up by the request body.
+    pub(crate) fn cache_methods<'s>(&self, site: &'s Site) -> &'s [Method] {
+        let of_site = &site.settings.opt_ins.methods;
+        if !site.settings.rule_set.uses(Kind::CacheMethods) {
+            return of_site;
+        }
+        match self.outcome(site).last(Kind::CacheMethods) {
+            Some(Setting::CacheMethods(methods)) => methods,
+            _ => of_site,
+        }
     }
 
     /// Returns true if cookies of the client were removed.
@@ -107,6 +162,15 @@ impl RequestRules {
         Ok(after)
     }
 
+    /// Returns a target with the path of the last rule that rewrites it; the query stays.
+    pub(crate) fn rewritten<'t>(
+        &self,
+        site: &Site,
+        target: &'t str,
+    ) -> Result<Cow<'t, str>, InvalidTarget> {
+        apply::rewritten_target(&self.outcome(site), target)
+    }
+
     /// Returns the host that a rule sets.
     pub(crate) fn host(&self, site: &Site) -> Option<String> {
         match self.outcome(site).last(Kind::Host) {
@@ -125,8 +189,8 @@ impl RequestRules {
             || site.settings.rule_set.may_apply(&self.matched, NOT_DIRECT)
     }
 
-    /// Adds the key parts of the rules.
-    pub(crate) fn add_key_parts(&self, site: &Site, key: &mut KeyBuf) {
+    /// Adds the key parts of the rules. `headers` are those after all edits.
+    pub(crate) fn add_key_parts<H: FieldLines>(&self, site: &Site, headers: &H, key: &mut KeyBuf) {
         let set = &site.settings.rule_set;
         if set.is_empty() || !set.splits_keys() {
             return;
@@ -135,6 +199,31 @@ impl RequestRules {
         set.key_parts(&self.matched, self.is_rewritten, |part| {
             key.part(b"rule").part(part);
         });
+        if let Some(keyed) = self.keyed_fields(site) {
+            keyed.parts(headers, |part| {
+                key.part(b"key").part(part);
+            });
+            if let Some(user) = keyed.user(headers) {
+                key.part(MEMORY_ONLY).part(users::digest(&user).as_ref());
+            }
+        }
+    }
+
+    /// Returns the header fields and cookies in the key; `None` if no rule adds any.
+    pub(crate) fn keyed_fields<'s>(&self, site: &'s Site) -> Option<KeyedFields<'s>> {
+        let set = &site.settings.rule_set;
+        let is_used = set.uses(Kind::Key) || set.uses(Kind::PerUser);
+        is_used.then(|| KeyedFields::of(&self.outcome(site))).flatten()
+    }
+
+    /// Returns the field that selects a variant if a response names `name` in `Vary`: with the device
+    /// in the key, `User-Agent` means its class.
+    pub(crate) fn selecting_name<'n>(&self, site: &Site, name: &'n str) -> &'n str {
+        let is_class = |keyed: KeyedFields<'_>| keyed.has_device();
+        if name == "user-agent" && self.keyed_fields(site).is_some_and(is_class) {
+            return X_DEVICE;
+        }
+        name
     }
 
     /// Returns the demand of the request.
@@ -154,6 +243,10 @@ impl RequestRules {
         if let Some(Setting::StaleOnDisconnectMax(most)) = outcome.last(Kind::StaleOnDisconnectMax)
         {
             base.stale_if_unreachable = *most;
+        }
+        if outcome.has_any(&[Kind::PerUser]) {
+            // An entry for one user is not served for longer than `per_user_ttl_max`.
+            base.stale_if_unreachable = Duration::ZERO;
         }
         let asked = if outcome.has_any(&[Kind::CacheRequest]) {
             let mut seen = directives(headers);
@@ -187,6 +280,8 @@ impl RequestRules {
         if outcome.is_empty() {
             return of_site;
         }
+        // No other instance has the key of a user.
+        let is_local = outcome.has_any(&[Kind::PerUser]);
         let shares = match outcome.last(Kind::Coalesce) {
             Some(Setting::Coalesce(shares)) => *shares,
             _ => of_site != Coalesce::Never,
@@ -194,7 +289,7 @@ impl RequestRules {
         let is_clustered = match outcome.last(Kind::CoalesceCluster) {
             Some(Setting::CoalesceCluster(shares)) => *shares,
             _ => of_site != Coalesce::Instance,
-        };
+        } && !is_local;
         match (shares, is_clustered) {
             (false, _) => Coalesce::Never,
             (true, false) => Coalesce::Instance,
@@ -202,31 +297,43 @@ impl RequestRules {
         }
     }
 
-    /// Returns the header fields for key and origin, or `None` if no rule changes them. Only a
-    /// request that is looked up loses cookies.
-    pub(crate) fn edited<'v>(
+    /// Returns the header fields for key and origin. Only a request that is looked up loses cookies and
+    /// has key parts.
+    pub(crate) fn edited(
         &mut self,
         site: &Site,
         headers: &HeaderMap,
-        values: &Values<'v>,
+        values: &Values<'_>,
         is_looked_up: bool,
-    ) -> Option<HeaderMap> {
+    ) -> EditedRequest {
         let outcome = self.outcome(site);
         let is_edited = outcome.has_any(&[Kind::ClientRequest]);
         let filters = is_looked_up
             && headers.contains_key(COOKIE)
             && outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]);
-        if !is_edited && !filters {
-            return None;
+        let keyed = if is_looked_up { self.keyed_fields(site) } else { None };
+        if !is_edited && !filters && keyed.is_none() {
+            return EditedRequest { headers: None, is_too_long: false };
         }
         let mut edited = headers.clone();
         for edits in outcome.edits(Kind::ClientRequest) {
             self.edit_failed |= edits.apply(&mut edited, values).is_err();
         }
+        if let Some(keyed) = &keyed {
+            let before = edited.clone();
+            if keyed.normalise(&mut edited).is_err() {
+                return EditedRequest { headers: Some(before), is_too_long: true };
+            }
+        }
         if filters {
             self.dropped_cookies = apply::filter_cookies(&outcome, &mut edited);
         }
-        Some(edited)
+        self.keyed = match keyed {
+            Some(keyed) if keyed.covers_credentials(&edited) => KeyedCredentials::User,
+            Some(keyed) if keyed.covers_cookies(&edited) => KeyedCredentials::Cookies,
+            _ => KeyedCredentials::Some,
+        };
+        EditedRequest { headers: Some(edited), is_too_long: false }
     }
 
     /// Returns the time limit of a load: that of the site, or a shorter one of a rule.
@@ -262,17 +369,17 @@ impl RequestRules {
     }
 }
 
-/// Returns authority and target of the entry of a URL: those of a GET without fields.
+/// Returns authority and target of the entry of a URL: those of a GET without fields. The target has
+/// no prefix of the site.
 pub(crate) fn purge_target<'t>(
     site: &Site,
     scheme: Scheme,
     authority: Cow<'t, str>,
-    path: &'t str,
+    target: Cow<'t, str>,
 ) -> Option<(Cow<'t, str>, Cow<'t, str>)> {
     if site.settings.rule_set.is_empty() {
-        return Some((authority, key::target(site, path)?));
+        return Some((authority, key::normalise_query(&site.settings, target)));
     }
-    let target = key::stripped(site, path)?;
     let matched = site.settings.rule_set.evaluate(&Request {
         method: &Method::GET,
         scheme,
@@ -280,6 +387,7 @@ pub(crate) fn purge_target<'t>(
         target: &target,
         headers: &HeaderMap::new(),
         client: PeerAddress::Unix,
+        operation: None,
     });
     let mut rules = RequestRules { matched, ..RequestRules::default() };
     let target = rules.target(site, target).ok()?;

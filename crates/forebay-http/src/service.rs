@@ -18,8 +18,10 @@ mod ended;
 pub mod explain;
 pub(crate) mod forward;
 mod hit;
+mod operation;
 mod origin_request;
 mod pending;
+mod purge_request;
 mod purges;
 mod recorder;
 mod reloads;
@@ -35,6 +37,7 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use forebay_engine::Engine;
+use forebay_rules::Operation;
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::{PeerAddress, Scheme};
 use forebay_tls::acme::ChallengeAnswers;
@@ -46,7 +49,7 @@ use http_body::Body;
 pub(crate) use hit::PendingFetch;
 pub(crate) use route::{LoggedRequest, Routed};
 
-use self::dispatch::{Begun, Dispatch};
+use self::dispatch::{Arrived, Begun, Dispatch};
 use self::forward::request_body;
 use self::pending::PendingRecord;
 use self::recorder::ResponseRecorder;
@@ -54,6 +57,7 @@ use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::compress::pool::CompressPool;
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
+use crate::origin::RequestBody;
 use crate::phase::Phase;
 use crate::record::{
     self, AccessLog, CacheResult, ConnectionEnd, Labels, OpenRecord, Record, RequestFields,
@@ -78,6 +82,14 @@ pub struct Service {
 
 /// Boxed future of a response that needs the origin.
 type ResponseFuture<'s> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 's>>;
+
+/// Surroundings of a request: its connection and its record.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    connection: &'a ConnectionInfo,
+    exchange: Option<&'a Exchange>,
+    pending: &'a PendingRecord<'a>,
+}
 
 impl Service {
     /// Creates a service that answers the requests of these sites with this engine.
@@ -222,7 +234,9 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let pending = PendingRecord::begin(self, &request, connection);
-        let mut response = self.answer(request, connection, exchange, &pending).await;
+        let (parts, body) = request.into_parts();
+        let context = Context { connection, exchange, pending: &pending };
+        let mut response = self.answer(parts, body, context, None).await;
         pending.answered(&mut response);
         response
     }
@@ -257,28 +271,33 @@ impl Service {
 
     async fn answer<B>(
         &self,
-        request: Request<B>,
-        connection: &ConnectionInfo,
-        exchange: Option<&Exchange>,
-        pending: &PendingRecord<'_>,
+        mut parts: Parts,
+        body: B,
+        context: Context<'_>,
+        read: Option<Option<Operation>>,
     ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (mut parts, body) = request.into_parts();
+        let Context { connection, exchange, pending } = context;
         if challenge::is_challenge(&parts)
             && let Some(mut response) = Box::pin(self.challenge(&parts)).await
         {
             response.body_mut().set_labels(Labels::of(SiteSlot::NONE, CacheResult::Rule));
             return response;
         }
-        let Begun { dispatch, edited } = self.begin(&parts, connection, &body, pending.id());
+        let arrived = Arrived { id: pending.id(), read };
+        let Begun { dispatch, edited } = self.begin(&parts, connection, &body, arrived);
         if let Some(edited) = edited {
             parts.headers = *edited;
         }
         let (origin_request, interims): (ResponseFuture<'_>, _) = match dispatch {
             Dispatch::Response(response) => return response,
+            Dispatch::ReadBody(most) => {
+                return self.answer_by_operation(parts, request_body(body), context, most).await;
+            }
+            Dispatch::Purge(purge) => return Box::pin(self.answer_purge(&purge, &parts)).await,
             // Boxed, because otherwise the future of every connection would reserve its size,
             // and every hit would move it.
             Dispatch::Switch(origin_request, protocols) => {
@@ -303,6 +322,22 @@ impl Service {
             }
         };
         interims.before(origin_request).await
+    }
+
+    /// Reads the body of a request, because rules depend on its operation, and answers the request.
+    fn answer_by_operation<'s>(
+        &'s self,
+        parts: Parts,
+        body: RequestBody,
+        context: Context<'s>,
+        most: usize,
+    ) -> ResponseFuture<'s> {
+        Box::pin(async move {
+            match operation::read(&parts, body, most).await {
+                Ok((read, body)) => self.answer(parts, body, context, Some(read)).await,
+                Err(failure) => self.refuse(&failure, &parts, context.pending.id()),
+            }
+        })
     }
 
     /// Answers a challenge of a certificate authority.

@@ -8,6 +8,7 @@ use http::header::{COOKIE, HeaderMap};
 use crate::compile::SiteFacts;
 use crate::evaluate::Outcome;
 use crate::glob::NamePattern;
+use crate::key::KeyedFields;
 use crate::request::Target;
 use crate::setting::{Kind, OriginParameter, Setting};
 use crate::template::EditFailed;
@@ -91,6 +92,21 @@ pub fn target<'t>(
 #[error("a rule rewrites or redirects the request to an invalid target")]
 pub struct InvalidTarget;
 
+/// Returns a target with a rewritten path and its query as it is.
+///
+/// # Errors
+/// If the rewritten path is not valid.
+pub fn rewritten_target<'t>(
+    outcome: &Outcome<'_>,
+    target: &'t str,
+) -> Result<Cow<'t, str>, InvalidTarget> {
+    let path = Target::new(target).path;
+    match rewritten(outcome, path)? {
+        Cow::Borrowed(_) => Ok(Cow::Borrowed(target)),
+        Cow::Owned(new) => Ok(Cow::Owned(format!("{new}{}", &target[path.len()..]))),
+    }
+}
+
 fn rewritten<'p>(outcome: &Outcome<'_>, path: &'p str) -> Result<Cow<'p, str>, InvalidTarget> {
     let Some(Setting::Rewrite(rewrite)) = outcome.last(Kind::Rewrite) else {
         return Ok(Cow::Borrowed(path));
@@ -140,7 +156,8 @@ pub fn redirect_target(
     HeaderValue::from_maybe_shared(expanded).map_err(|_| InvalidTarget)
 }
 
-/// Removes the cookies that rules drop or do not keep. Returns true if one was removed.
+/// Removes the cookies that rules drop or do not keep; those in the key are kept. Returns true if one
+/// was removed.
 pub fn filter_cookies(outcome: &Outcome<'_>, headers: &mut HeaderMap) -> bool {
     if !headers.contains_key(COOKIE) || !outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]) {
         return false;
@@ -154,11 +171,21 @@ pub fn filter_cookies(outcome: &Outcome<'_>, headers: &mut HeaderMap) -> bool {
     let is_in = |lists: &[&[NamePattern]], name: &str| {
         lists.iter().any(|names| names.iter().any(|pattern| pattern.matches(name)))
     };
-    let keeps = |part: &&[u8]| {
-        let name = part.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+    let keyed = KeyedFields::of(outcome);
+    let is_keyed = |name: &str| keyed.as_ref().is_some_and(|keyed| keyed.has_cookie(name));
+    retain_cookies(headers, |name, _| {
+        (kept.is_empty() || is_in(&kept, name) || is_keyed(name)) && !is_in(&dropped, name)
+    })
+}
+
+/// Keeps the cookies for which `keeps` returns true by name and value. Returns true if one was removed.
+pub(crate) fn retain_cookies(headers: &mut HeaderMap, keeps: impl Fn(&str, &[u8]) -> bool) -> bool {
+    let is_kept = |part: &&[u8]| {
+        let end = memchr::memchr(b'=', part);
+        let name = part[..end.unwrap_or(part.len())].trim_ascii();
+        let value = end.map_or(&b""[..], |end| part[end + 1..].trim_ascii());
         // A name that is not text matches no pattern.
-        let name = str::from_utf8(name).unwrap_or("\u{fffd}");
-        (kept.is_empty() || is_in(&kept, name)) && !is_in(&dropped, name)
+        keeps(str::from_utf8(name).unwrap_or("\u{fffd}"), value)
     };
     let lines: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
     let mut is_removed = false;
@@ -166,7 +193,7 @@ pub fn filter_cookies(outcome: &Outcome<'_>, headers: &mut HeaderMap) -> bool {
     for line in lines {
         let parts = line.as_bytes().split(|byte| *byte == b';');
         let parts: Vec<&[u8]> = parts.map(<[u8]>::trim_ascii).filter(|p| !p.is_empty()).collect();
-        let left: Vec<&[u8]> = parts.iter().copied().filter(keeps).collect();
+        let left: Vec<&[u8]> = parts.iter().copied().filter(is_kept).collect();
         if left.len() == parts.len() {
             headers.append(COOKIE, line);
             continue;

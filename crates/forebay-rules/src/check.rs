@@ -257,6 +257,12 @@ const fn adds_up(kind: Kind) -> bool {
             | Kind::ClientRequest
             | Kind::KeepCookies
             | Kind::DropCookies
+            | Kind::Key
+            | Kind::RequireEcho
+            | Kind::TagFields
+            | Kind::Tags
+            | Kind::TargetedFields
+            | Kind::Json
             | Kind::CacheRequest
             | Kind::OriginRequest
             | Kind::OriginQuery
@@ -268,13 +274,13 @@ const fn adds_up(kind: Kind) -> bool {
 }
 
 const fn is_first(kind: Kind) -> bool {
-    matches!(kind, Kind::Redirect | Kind::Respond)
+    matches!(kind, Kind::Redirect | Kind::Respond | Kind::Purge)
 }
 
 /// Returns true if the rule ends every request that it matches.
 fn ends(rule: &Rule) -> bool {
     rule.settings.iter().any(|setting| match setting {
-        Setting::Respond(_) => true,
+        Setting::Respond(_) | Setting::Purge(_) => true,
         Setting::Redirect(redirect) => redirect.from.is_none(),
         _ => false,
     })

@@ -2,13 +2,15 @@
 
 mod tables;
 
+use http::Method;
 use twox_hash::XxHash3_64;
 
 use self::tables::Tables;
 use crate::bits::{BITS, Bits};
 use crate::glob::NamePattern;
+use crate::key::Keyed;
 use crate::pattern::PatternSet;
-use crate::rule::{Condition, Rule, Tests};
+use crate::rule::{Condition, Rule};
 use crate::setting::{Class, Kind, Setting};
 use crate::template::Placeholder;
 use crate::validate::placeholders;
@@ -84,6 +86,8 @@ pub struct RuleSet {
     pub(crate) exceptions: Bits,
     /// Rules with conditions on the response.
     pub(crate) response_rules: Bits,
+    /// True if a rule has a condition on the request body.
+    reads_body: bool,
     /// Rules that have a setting, by kind.
     having: Vec<Bits>,
     /// Rules with settings that shape stored responses.
@@ -148,11 +152,14 @@ impl RuleSet {
         let stored = members(&rules, |rule| {
             rule.settings.iter().any(|setting| setting.kind().class() == Class::Stored)
         });
-        let is_unkeyed = |rule: &Rule| rule.conditions().any(|c| is_unkeyed(c, &rules, &facts));
+        let is_unkeyed = |rule: &Rule| {
+            rule.conditions().any(|c| is_unkeyed(c, &rules, &facts) && !keys(rule, c, &rules))
+        };
         let splits = stored & members(&rules, is_unkeyed);
         if let Some(rule) = splits.iter().nth(SPLITS_MAX) {
             return Err(CompileError::TooManySplits { rule });
         }
+        let reads_body = rules.iter().flat_map(Rule::conditions).any(Condition::is_of_body);
         Ok(Self {
             all: members(&tables.clauses, |_| true),
             methods: tables.method_table(),
@@ -166,6 +173,7 @@ impl RuleSet {
             response_rules: members(&rules, |rule| {
                 rule.conditions().any(Condition::is_of_response)
             }),
+            reads_body,
             having: Kind::ALL.iter().map(|kind| has(*kind)).collect(),
             stored,
             splits,
@@ -201,11 +209,34 @@ impl RuleSet {
         !self.having(kind).is_empty()
     }
 
-    /// Returns true if entries of one URL may have different keys: by match results, or because a
-    /// rule changes path or host.
+    /// Returns true if entries of one URL may have different keys: by match results or key parts, or
+    /// because a rule changes path or host.
     #[must_use]
     pub fn splits_keys(&self) -> bool {
-        !self.splits.is_empty() || self.uses(Kind::Rewrite) || self.uses(Kind::Host)
+        let kinds = [Kind::Key, Kind::PerUser, Kind::Rewrite, Kind::Host];
+        !self.splits.is_empty() || kinds.iter().any(|kind| self.uses(*kind))
+    }
+
+    /// Returns true if a rule has a condition on the request body.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        self.reads_body
+    }
+
+    /// Returns true if a method exists for purges only: rules with `purge` name it, and HTTP does not
+    /// define it. A request with such a method that no rule admits is refused.
+    #[must_use]
+    pub fn is_purge_method(&self, method: &Method) -> bool {
+        const DEFINED: [&str; 10] = [
+            "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY",
+        ];
+        let names_it = |n: usize| {
+            let conditions = self.rules[n].when.iter().flatten();
+            conditions.into_iter().any(|condition| {
+                matches!(condition, Condition::Method(methods) if methods.contains(method))
+            })
+        };
+        !DEFINED.contains(&method.as_str()) && self.having(Kind::Purge).iter().any(names_it)
     }
 
     /// Returns the size of the joint automaton of path conditions in bytes.
@@ -237,6 +268,32 @@ fn stores_scheme(rule: &Rule) -> bool {
     stored.flat_map(placeholders).any(|one| *one == Placeholder::Scheme)
 }
 
+/// Returns true if the rule itself adds all values to the key that its condition reads. The condition
+/// reads the request before its edits, and other rules may replace values that they do not list: then
+/// it is not known.
+fn keys(rule: &Rule, condition: &Condition, rules: &[Rule]) -> bool {
+    let Some(Setting::Key(parts)) = rule.setting(Kind::Key) else { return false };
+    if rules.iter().any(|rule| rule.setting(Kind::ClientRequest).is_some()) {
+        return false;
+    }
+    match condition {
+        Condition::Device(_) => parts.device,
+        Condition::Header(tests) => tests.names().all(|name| {
+            let is_it =
+                |keyed: &&Keyed| matches!(name, NamePattern::Exact(exact) if *exact == keyed.name);
+            let lists = |rule: &Rule| match rule.setting(Kind::Key) {
+                Some(Setting::Key(parts)) => {
+                    let mut named = parts.headers.iter().filter(is_it);
+                    named.any(|keyed| !keyed.values.is_empty())
+                }
+                _ => false,
+            };
+            parts.headers.iter().any(|keyed| is_it(&keyed)) && !rules.iter().any(lists)
+        }),
+        _ => false,
+    }
+}
+
 /// Returns true if two requests with equal keys may differ in this condition.
 fn is_unkeyed(condition: &Condition, rules: &[Rule], facts: &SiteFacts) -> bool {
     match condition {
@@ -251,10 +308,7 @@ fn is_unkeyed(condition: &Condition, rules: &[Rule], facts: &SiteFacts) -> bool 
             facts.sort_query || !facts.ignore_query.is_empty() || rules.iter().any(is_edited)
         }
         Condition::Query(tests) => {
-            let names: Vec<&NamePattern> = match tests {
-                Tests::Any(names) => names.iter().collect(),
-                Tests::All(tests) => tests.iter().map(|(name, _)| name).collect(),
-            };
+            let names: Vec<&NamePattern> = tests.names().collect();
             // Removal compares names as they are written, conditions compare them decoded: a pattern
             // with an escape may remove any name.
             let may_go = |removed: &[NamePattern]| {

@@ -43,6 +43,7 @@ pub(crate) fn implies(one: &Condition, other: &Condition) -> bool {
         (Condition::Method(one), Condition::Method(other)) => is_subset(one, other),
         (Condition::Scheme(one), Condition::Scheme(other)) => is_subset(one, other),
         (Condition::Device(one), Condition::Device(other)) => is_subset(one, other),
+        (Condition::GraphQl(one), Condition::GraphQl(other)) => is_subset(one, other),
         (Condition::Host(one), Condition::Host(other)) => {
             one.iter().all(|one| other.iter().any(|other| host_implies(one, other)))
         }

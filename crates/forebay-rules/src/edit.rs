@@ -168,7 +168,7 @@ fn retain(headers: &mut HeaderMap, keeps: impl Fn(&str) -> bool) {
 
 /// Returns true for a request field that `keep` does not remove: HTTP itself needs it, or another
 /// setting is responsible.
-fn is_needed(name: &str) -> bool {
+pub(crate) fn is_needed(name: &str) -> bool {
     is_fixed(name)
         || matches!(
             name,

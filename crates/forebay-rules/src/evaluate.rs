@@ -7,7 +7,9 @@ use http::header::CONTENT_TYPE;
 use crate::bits::Bits;
 use crate::compile::{Clause, PathTest, RuleSet};
 use crate::edit::Edits;
+use crate::json::JsonCut;
 use crate::pattern::Reading;
+use crate::purge::PurgeRule;
 use crate::reading::second_reading;
 use crate::request::{Request, Target, extension, headers_hold, holds};
 use crate::rule::{Condition, Rule};
@@ -261,7 +263,8 @@ impl<'r> Outcome<'r> {
     }
 
     fn with(&self, kind: Kind) -> Bits {
-        let rules = if kind.class() == Class::Narrows { self.either } else { self.both };
+        let is_wide = kind.class() == Class::Narrows || kind == Kind::Json;
+        let rules = if is_wide { self.either } else { self.both };
         rules & self.set.having(kind)
     }
 
@@ -310,6 +313,23 @@ impl<'r> Outcome<'r> {
             }
         }
         bypasses
+    }
+
+    /// Returns the cuts of JSON bodies, in file order.
+    pub fn json_cuts(&self) -> impl Iterator<Item = &'r JsonCut> {
+        self.all(Kind::Json).filter_map(|setting| match setting {
+            Setting::Json(cut) => Some(cut),
+            _ => None,
+        })
+    }
+
+    /// Returns the purge of the first rule that has one.
+    #[must_use]
+    pub fn purge(&self) -> Option<&'r PurgeRule> {
+        self.all(Kind::Purge).find_map(|setting| match setting {
+            Setting::Purge(purge) => Some(purge),
+            _ => None,
+        })
     }
 
     /// Returns the response of the first rule that ends the request. A client error applies if the

@@ -10,6 +10,9 @@
 //! | [`reading`] | the two readings of an ambiguous path |
 //! | [`compile`] | compilation into tables and one automaton |
 //! | [`evaluate`] | matching, and the values that apply |
+//! | [`key`] | header fields and cookies in the key |
+//! | [`graphql`], [`json`] | operation in a request body; cuts of JSON bodies |
+//! | [`purge`] | purges by requests of clients |
 //! | [`apply`] | effect on targets and cookies |
 //! | [`check`] | warnings about rules that are valid and probably wrong |
 //!
@@ -25,7 +28,11 @@ mod contain;
 pub mod edit;
 pub mod evaluate;
 pub mod glob;
+pub mod graphql;
+pub mod json;
+pub mod key;
 pub mod pattern;
+pub mod purge;
 pub mod reading;
 pub mod request;
 pub mod rule;
@@ -39,7 +46,11 @@ pub use compile::{CompileError, RuleSet, SiteFacts};
 pub use edit::{Edits, Value};
 pub use evaluate::{Ended, Matched, Outcome};
 pub use glob::{NamePattern, PathGlob, TextGlob};
+pub use graphql::Operation;
+pub use json::JsonCut;
+pub use key::{KeyParts, Keyed, KeyedFields};
 pub use pattern::Pattern;
+pub use purge::PurgeRule;
 pub use request::{Request, Target};
 pub use rule::{Condition, Rule};
 pub use setting::{Kind, Setting};

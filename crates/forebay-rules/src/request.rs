@@ -7,6 +7,7 @@ use http::Method;
 use http::header::{COOKIE, USER_AGENT};
 
 use crate::glob::NamePattern;
+use crate::graphql::Operation;
 use crate::rule::{Condition, Device, Tests, ValueTest};
 
 /// Request of a client, before any edit.
@@ -24,6 +25,8 @@ pub struct Request<'a, H> {
     pub headers: &'a H,
     /// Address of the client, as trusted proxies name it; otherwise that of the connection.
     pub client: PeerAddress,
+    /// GraphQL operation in the body, if it was read and has one.
+    pub operation: Option<Operation>,
 }
 
 impl<H> Clone for Request<'_, H> {
@@ -101,6 +104,7 @@ pub(crate) fn holds<H: FieldLines>(condition: &Condition, request: &Request<'_, 
         Condition::Header(tests) => headers_hold(tests, request.headers),
         Condition::Client(networks) => networks.contains(request.client),
         Condition::Device(devices) => devices.contains(&device(request.headers)),
+        Condition::GraphQl(kinds) => request.operation.is_some_and(|one| kinds.contains(&one)),
         Condition::Scheme(schemes) => schemes.contains(&request.scheme),
         _ => true,
     }

@@ -6,6 +6,7 @@ use forebay_semantics::{Networks, Scheme};
 use http::Method;
 
 use crate::glob::{NamePattern, PathGlob, TextGlob};
+use crate::graphql::Operation;
 use crate::pattern::Pattern;
 use crate::setting::{Kind, Setting, StatusTest};
 
@@ -51,6 +52,8 @@ pub enum Condition {
     Client(Networks),
     /// Device of the client, by `User-Agent`.
     Device(Vec<Device>),
+    /// Operation in the JSON body of a POST.
+    GraphQl(Vec<Operation>),
     /// Status of the response.
     Status(Vec<StatusTest>),
     /// Media type of the response, without parameters.
@@ -97,6 +100,17 @@ pub enum Tests {
     Any(Vec<NamePattern>),
     /// All of these tests hold.
     All(Vec<(NamePattern, ValueTest)>),
+}
+
+impl Tests {
+    /// Returns the names in the tests.
+    pub fn names(&self) -> impl Iterator<Item = &NamePattern> {
+        let (any, all) = match self {
+            Self::Any(names) => (names.as_slice(), &[][..]),
+            Self::All(tests) => (&[][..], tests.as_slice()),
+        };
+        any.iter().chain(all.iter().map(|(name, _)| name))
+    }
 }
 
 /// Test of the values under one name: of query parameters, cookies, or header fields.
@@ -182,10 +196,17 @@ impl Condition {
             Self::Header(_) => "header",
             Self::Client(_) => "client",
             Self::Device(_) => "device",
+            Self::GraphQl(_) => "graphql",
             Self::Status(_) => "status",
             Self::ContentType(_) => "content_type",
             Self::ResponseHeader(_) => "response_header",
         }
+    }
+
+    /// Returns true if the condition reads the body of the request.
+    #[must_use]
+    pub const fn is_of_body(&self) -> bool {
+        matches!(self, Self::GraphQl(_))
     }
 
     /// Returns true if the condition reads the response.
@@ -200,6 +221,16 @@ impl Rule {
     #[must_use]
     pub fn setting(&self, kind: Kind) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.kind() == kind)
+    }
+
+    /// Returns true if the rule matches only GraphQL queries, which read data.
+    #[must_use]
+    pub fn is_of_queries(&self) -> bool {
+        let reads = |condition: &Condition| match condition {
+            Condition::GraphQl(kinds) => kinds.iter().all(|kind| *kind == Operation::Query),
+            _ => false,
+        };
+        !self.when.is_empty() && self.when.iter().all(|when| when.iter().any(reads))
     }
 
     /// Returns all conditions, those of `unless` included.

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use forebay_semantics::ProductField;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 use crate::edit::Edits;
 use crate::glob::NamePattern;
+use crate::json::JsonCut;
+use crate::key::KeyParts;
 use crate::pattern::Pattern;
+use crate::purge::PurgeRule;
 use crate::template::Template;
 
 /// Effect of a setting on caching. If a path has two readings, a rule must match both for the
@@ -148,6 +152,15 @@ impl UnsafeWord {
     }
 }
 
+/// Credential that identifies a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserCredential {
+    /// Value of `Authorization`.
+    Authorization,
+    /// Values of this cookie.
+    Cookie(Box<str>),
+}
+
 /// Treatment of `Set-Cookie` in responses of the origin, which is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripSetCookie {
@@ -281,6 +294,8 @@ settings! {
     Redirect(Redirect) = "redirect", ClientRequest, Response;
     /// Ends the request with a fixed response.
     Respond(Respond) = "respond", ClientRequest, Response;
+    /// Ends the request with a purge of its URL, or of the tags that it names.
+    Purge(PurgeRule) = "purge", ClientRequest, Response;
     /// Forwards the request without lookup, storing or coalescing; `false` undoes `true` of an
     /// earlier rule.
     Bypass(bool) = "bypass", CacheRequest, Narrows;
@@ -288,6 +303,12 @@ settings! {
     KeepCookies(Vec<NamePattern>) = "keep_cookies", CacheRequest, Stored;
     /// Cookies that are removed from a request before lookup and fetch.
     DropCookies(Vec<NamePattern>) = "drop_cookies", CacheRequest, Stored;
+    /// Header fields and cookies in the key.
+    Key(KeyParts) = "key", CacheRequest, Stored;
+    /// Credential in the key: each user has stored responses of their own.
+    PerUser(UserCredential) = "per_user", CacheRequest, Stored;
+    /// Largest freshness lifetime of a response that is stored for one user.
+    PerUserTtlMax(Duration) = "per_user_ttl_max", OriginResponse, Stored;
     /// Obeys cache directives of the client; `false` ignores all but `no-store`, `only-if-cached`
     /// and `max-stale`.
     ClientCacheControl(bool) = "client_cache_control", CacheRequest, Response;
@@ -299,6 +320,9 @@ settings! {
     SoftTimeout(Duration) = "soft_timeout", CacheRequest, Response;
     /// Eagerness of early refresh; zero means none.
     EarlyRefreshBeta(f64) = "early_refresh_beta", CacheRequest, Response;
+    /// Methods other than GET and HEAD that are looked up by the request body, in place of those of
+    /// the site.
+    CacheMethods(Vec<Method>) = "cache_methods", CacheRequest, Response;
     /// Edits of `Cache-Control` and `Pragma` of the request that only the lookup sees.
     CacheRequest(Edits) = "cache_request", CacheRequest, Response;
     /// Time limit of a fetch, if it is shorter than that of the site.
@@ -333,10 +357,21 @@ settings! {
     FailureStatus(Vec<StatusTest>) = "failure_status", OriginResponse, Stored;
     /// Keeps responses out of storage; only `false` is valid.
     Store(bool) = "store", OriginResponse, Narrows;
+    /// Fields that must have equal values in request and response; other responses are not stored.
+    RequireEcho(Vec<HeaderName>) = "require_echo", OriginResponse, Narrows;
     /// Treatment of `Set-Cookie` in responses of the origin.
     StripSetCookie(StripSetCookie) = "strip_set_cookie", OriginResponse, Stored;
+    /// Response fields with tags, in place of `Surrogate-Key` and `Cache-Tag`.
+    TagFields(Vec<HeaderName>) = "tag_fields", OriginResponse, Stored;
+    /// Fields of other products' caches that apply, and that clients do not get.
+    TargetedFields(Vec<ProductField>) = "targeted_fields", OriginResponse, Stored;
+    /// Tags that every stored response has.
+    Tags(Vec<Box<str>>) = "tags", OriginResponse, Stored;
     /// Prohibitions against storing that are ignored.
     UnsafeIgnore(Vec<UnsafeWord>) = "unsafe_ignore", OriginResponse, Stored;
+    /// Parts of JSON bodies that are removed before storing. It applies if the rule matches one reading
+    /// of the path: a second spelling must not reveal what the rule removes.
+    Json(JsonCut) = "json", OriginResponse, Stored;
     /// Edits of the response of the origin before it is stored.
     OriginResponse(Edits) = "origin_response", OriginResponse, Stored;
     /// Edits of a response from storage.

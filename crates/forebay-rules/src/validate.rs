@@ -1,9 +1,12 @@
 //! Errors in a rule that its syntax does not show.
 
+use http::Method;
 use http::header::{HeaderName, SET_COOKIE, VARY};
 
-use crate::edit::{Edits, Value, is_fixed};
+use crate::edit::{Edits, Value, is_fixed, is_needed};
 use crate::glob::NamePattern;
+use crate::key::{KeyParts, Keyed};
+use crate::purge::PurgeRule;
 use crate::rule::{Condition, Rule};
 use crate::setting::{Class, Kind, Phase, Setting};
 use crate::template::{Placeholder, Template};
@@ -38,10 +41,12 @@ pub fn faults(rule: &Rule) -> Vec<Fault> {
             | Setting::CacheResponse(edits)
             | Setting::ClientResponse(edits) => of_edits(kind, edits, &mut report),
             Setting::Redirect(redirect) => of_template(kind, &redirect.to, &mut report),
+            Setting::Key(parts) => of_key(parts, &mut report),
+            Setting::Purge(purge) => of_purge(rule, purge, &mut report),
             _ => {}
         }
         for placeholder in placeholders(setting) {
-            if let Some(message) = of_placeholder(kind, placeholder) {
+            if let Some(message) = of_placeholder(rule, kind, placeholder) {
                 report(message);
             }
         }
@@ -54,13 +59,69 @@ fn of_response_rule(rule: &Rule, kind: Kind, report: &mut impl FnMut(String)) {
     let Some(condition) = rule.conditions().find(|condition| condition.is_of_response()) else {
         return;
     };
-    if kind.phase() < Phase::OriginResponse {
+    if kind == Kind::Key {
+        let name = condition.name();
+        report(format!("the key is made before the response; move `key` to a rule without {name}"));
+    } else if kind.phase() < Phase::OriginResponse {
         report(format!(
             "`{}` applies before the response; move it to a rule without {}",
             kind.name(),
             condition.name()
         ));
     }
+}
+
+fn of_key(parts: &KeyParts, report: &mut impl FnMut(String)) {
+    for Keyed { name, .. } in &parts.headers {
+        let reason = match &**name {
+            "authorization" | "proxy-authorization" => "use `per_user`",
+            "cookie" => "use `key.cookies`",
+            "accept-encoding" => "the cache selects content codings by `Vary`",
+            "accept" => "use `key.accept`",
+            "accept-language" => "use `key.language`",
+            "user-agent" => "use `key.device`",
+            "x-device" => "`key.device` sets it",
+            name if is_fixed(name) || is_needed(name) => "it belongs to one request",
+            _ => continue,
+        };
+        report(format!("\"{name}\" cannot be a key part: {reason}"));
+    }
+}
+
+/// A purge by everybody would let every client make the origin work.
+fn of_purge(rule: &Rule, purge: &PurgeRule, report: &mut impl FnMut(String)) {
+    let all = |holds: fn(&Condition) -> bool| {
+        !rule.when.is_empty() && rule.when.iter().all(|when| when.iter().any(holds))
+    };
+    let is_safe = |method: &Method| matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let has_method = rule.when.iter().all(|when| {
+        when.iter().any(|condition| {
+            matches!(condition, Condition::Method(methods) if !methods.iter().any(is_safe))
+        })
+    });
+    if rule.when.is_empty() || !has_method {
+        report(
+            "a GET could purge; add `when.method` with a method such as \"PURGE\" only".to_owned(),
+        );
+    }
+    if purge.token.is_none() && !all(|condition| matches!(condition, Condition::Client(_))) {
+        report("any client could purge; add `when.client` or `purge.token_file`".to_owned());
+    }
+}
+
+/// Returns true if equal keys have equal values of the placeholder in an edit that runs after the key
+/// is made, because the rule itself adds the value to the key.
+fn keys(rule: &Rule, kind: Kind, placeholder: &Placeholder) -> bool {
+    let Some(Setting::Key(parts)) = rule.setting(Kind::Key) else { return false };
+    kind.phase() >= Phase::OriginRequest
+        && match placeholder {
+            Placeholder::Header(name) => {
+                parts.headers.iter().any(|key| *key.name == *name.as_str())
+            }
+            Placeholder::Cookie(name) => parts.cookies.iter().any(|key| key.name == *name),
+            Placeholder::Device => parts.device,
+            _ => false,
+        }
 }
 
 fn of_edits(kind: Kind, edits: &Edits, report: &mut impl FnMut(String)) {
@@ -131,7 +192,7 @@ pub(crate) fn placeholders(setting: &Setting) -> Vec<&Placeholder> {
     }
 }
 
-fn of_placeholder(kind: Kind, placeholder: &Placeholder) -> Option<String> {
+fn of_placeholder(rule: &Rule, kind: Kind, placeholder: &Placeholder) -> Option<String> {
     let is_of_response = matches!(placeholder, Placeholder::Status | Placeholder::Response(_));
     if is_of_response && kind.phase() < Phase::OriginResponse {
         return Some(format!(
@@ -139,10 +200,17 @@ fn of_placeholder(kind: Kind, placeholder: &Placeholder) -> Option<String> {
             kind.name()
         ));
     }
-    if kind.class() == Class::Stored && !placeholder.is_keyed() {
+    if kind.class() == Class::Stored && !placeholder.is_keyed() && !keys(rule, kind, placeholder) {
+        let key = match placeholder {
+            _ if kind.phase() < Phase::OriginRequest => String::new(),
+            Placeholder::Header(name) => format!(", or add \"{name}\" to `key.headers`"),
+            Placeholder::Cookie(name) => format!(", or add \"{name}\" to `key.cookies`"),
+            Placeholder::Device => ", or set `key.device`".to_owned(),
+            _ => String::new(),
+        };
         return Some(format!(
             "{placeholder} in `{}` would be stored for every client; move the edit to \
-             `client_response`",
+             `client_response`{key}",
             kind.name()
         ));
     }
@@ -165,6 +233,7 @@ pub fn condition_names() -> &'static [&'static str] {
         "header",
         "client",
         "device",
+        "graphql",
         "status",
         "content_type",
         "response_header",

@@ -97,6 +97,15 @@ pub const fn of_unstorable(reason: Unstorable) -> Advice {
             "Let the origin state a lifetime, or remove the cookie from the key with \
              `drop_cookies`: a rule shares responses to requests with credentials only then.",
         ),
+        Unstorable::KeyedCookie => advice(
+            "rule of the site",
+            "Let the origin set the cookie in responses that are not shared: requests with the new \
+             cookie have another key.",
+        ),
+        Unstorable::NoEcho => advice(
+            "rule of the site",
+            "Let the origin repeat the field of the request, or remove it from `require_echo`.",
+        ),
         Unstorable::EditFailed => advice(
             "rule of the site",
             "Correct the edit of the rule: its value is invalid or longer than 8 KiB.",
@@ -226,6 +235,8 @@ pub fn because(
         Unstorable::UnkeyedCredentials => {
             "Cookie or Authorization in the request, with a lifetime that only a rule sets".into()
         }
+        Unstorable::KeyedCookie => "Set-Cookie of a cookie in the key".into(),
+        Unstorable::NoEcho => "a field of `require_echo` that differs from the request".into(),
         Unstorable::EditFailed => "an edit that failed".into(),
         Unstorable::TypeMismatch => shown(answer, &CONTENT_TYPE),
     }
@@ -248,6 +259,8 @@ pub const fn because_in_general(reason: Unstorable) -> &'static str {
         Unstorable::NoFreshness => "no lifetime and no validator",
         Unstorable::Rule => "store = false",
         Unstorable::UnkeyedCredentials => "credentials, with a lifetime that only a rule sets",
+        Unstorable::KeyedCookie => "Set-Cookie of a cookie in the key",
+        Unstorable::NoEcho => "a field of `require_echo` that differs from the request",
         Unstorable::EditFailed => "an edit that failed",
         Unstorable::TypeMismatch => "Content-Type, which contradicts the path",
     }

@@ -4,6 +4,7 @@
 //! This folder uses `fields`; it never sees lifetimes or stored entries.
 
 pub mod policy;
+pub mod product_fields;
 pub mod withheld;
 
 use std::time::Duration;

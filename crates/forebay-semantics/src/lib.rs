@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | Cache-Control directives of request and response | 9111 section 5.2, 5.4; 5861; 8246 | [`directives`] |
 //! | targeted cache control fields | 9213 | [`policy`] |
+//! | fields of other products' caches | none | [`product_fields`] |
 //! | storability of a response, with the reason against it | 9111 sections 3, 3.5, 5.2.2.3 | [`mod@storable`] |
 //! | reasons of a decision, with the field that decided and advice | all of these | [`advice`] |
 //! | fields that may not be stored | 9111 sections 5.2.2.4, 5.2.2.7 | [`withheld`] |
 //! | freshness lifetime and age | 9111 section 4.2; 5861 | [`mod@lifetime`] |
 //! | requirements of a request | 9111 section 5.2.1 | [`mod@demand`] |
 //! | request fields that select a variant | 9111 section 4.1 | [`vary`] |
+//! | choice of a language or media type | 9110 section 12.5 | [`choice`] |
 //! | conditional requests to the origin, 304 to clients | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
 //! | updates of a stored response by a later one | 9111 section 4.3 | [`freshen`] |
 //! | ranges of a stored body | 9110 section 14 | [`mod@range`], [`multipart`] |
@@ -54,6 +56,7 @@ mod validation;
 mod variants;
 
 pub use directives::policy::{self, Policy};
+pub use directives::product_fields::{self, ProductField};
 pub use directives::withheld::{self, Withheld};
 pub use directives::{Directives, Scope};
 pub use fields::{FieldLines, date};
@@ -70,4 +73,5 @@ pub use ranges::{multipart, partial};
 pub use status::{CacheStatus, Forward, Handling, forward_reason};
 pub use storable::{Storable, Unstorable, check_storable, check_storable_part, storable};
 pub use validation::{freshen, validate};
+pub use variants::choice::{self, preferred_language, preferred_type};
 pub use variants::vary::{self, Selects, selecting_value, selects};

@@ -49,6 +49,10 @@ pub enum Unstorable {
     /// A rule would share the response, the origin states no positive lifetime, and the request had
     /// `Cookie` or `Authorization`.
     UnkeyedCredentials,
+    /// The response sets a cookie that is a part of the key.
+    KeyedCookie,
+    /// A field that a rule names in `require_echo` differs from that of the request.
+    NoEcho,
     /// The value of an edit by a rule was invalid or longer than 8 KiB.
     EditFailed,
     /// The media type contradicts the extension of the path, and the response has neither `public`
@@ -58,7 +62,7 @@ pub enum Unstorable {
 
 impl Unstorable {
     /// Every reason, in the order of declaration; for tables and metrics.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Method,
         Self::RequestNoStore,
         Self::NoStore,
@@ -72,6 +76,8 @@ impl Unstorable {
         Self::NoFreshness,
         Self::Rule,
         Self::UnkeyedCredentials,
+        Self::KeyedCookie,
+        Self::NoEcho,
         Self::EditFailed,
         Self::TypeMismatch,
     ];
@@ -93,6 +99,8 @@ impl Unstorable {
             Self::NoFreshness => "no-freshness",
             Self::Rule => "rule",
             Self::UnkeyedCredentials => "unkeyed-credentials",
+            Self::KeyedCookie => "keyed-cookie",
+            Self::NoEcho => "no-echo",
             Self::EditFailed => "edit-failed",
             Self::TypeMismatch => "type-mismatch",
         }

@@ -2,6 +2,7 @@
 //!
 //! This folder uses `fields`.
 
+pub mod choice;
 pub(crate) mod preferences;
 mod spacing;
 pub mod vary;

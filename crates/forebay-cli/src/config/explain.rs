@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, bail, ensure};
 use forebay_rules::apply::{filter_cookies, target};
 use forebay_rules::request::cookies;
-use forebay_rules::{Ended, Kind, Outcome, Request, Rule, Target};
+use forebay_rules::{Ended, KeyedFields, Kind, Outcome, Request, Rule, Target};
 use forebay_semantics::{PeerAddress, Scheme};
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -92,6 +92,7 @@ impl Explained {
             target: &stripped,
             headers: &parts.headers,
             client: parts.client,
+            operation: None,
         };
         let matched = set.evaluate(&request);
         let outcome = match &self.response {
@@ -116,13 +117,27 @@ impl Explained {
         set.key_parts(&matched, false, |part| {
             key.push(format!("rule {:02x}", part.last().copied().unwrap_or_default()));
         });
+        let keyed = KeyedFields::of(&of_request);
+        let mut headers = parts.headers.clone();
+        let too_long = keyed.as_ref().is_some_and(|keyed| keyed.normalise(&mut headers).is_err());
+        if let Some(keyed) = &keyed {
+            keyed.parts(&headers, |part| key.push(shown_part(part)));
+            if keyed.user(&headers).is_some() {
+                key.push("+ user".to_owned());
+            }
+        }
         let applying: Vec<usize> = outcome.rules().collect();
         let row = |(n, rule): (usize, &Rule)| RuleRow {
             name: rule.name.to_string(),
             matches: applying.contains(&n),
             conditions: conditions(rule),
         };
-        let lookup = lookup(&of_request, &parts, &stripped, is_valid);
+        let lookup = match lookup(&of_request, &parts, &stripped, is_valid) {
+            yes if too_long && yes == "yes" => {
+                "no: bypass, a key part is longer than 256 bytes".into()
+            }
+            lookup => lookup,
+        };
         Ok(Explanation {
             site: site.id.clone(),
             removed: removed(&stripped, &after),
@@ -155,6 +170,21 @@ impl Explained {
         }
         let client = self.client.map_or(PeerAddress::Unix, PeerAddress::from);
         Ok(Parts { scheme, host, target, method, headers, client })
+    }
+}
+
+/// Returns a key part as text: `header x-country=de`, without a value if the field is absent.
+fn shown_part(part: &[u8]) -> String {
+    let (kind, rest) = match part {
+        [b'c', rest @ ..] => ("cookie", rest),
+        [_, rest @ ..] => ("header", rest),
+        [] => ("", part),
+    };
+    let text = String::from_utf8_lossy(rest);
+    let (name, values) = text.split_once('\0').unwrap_or((&text, ""));
+    match values.strip_prefix('\u{1}') {
+        Some(values) => format!("+ {kind} {name}={}", values.replace('\u{1}', ", ")),
+        None => format!("+ {kind} {name} absent"),
     }
 }
 
@@ -227,6 +257,10 @@ fn dropped(outcome: &Outcome<'_>, headers: &HeaderMap) -> Vec<String> {
 }
 
 fn lookup(outcome: &Outcome<'_>, parts: &Parts, target: &str, is_valid: bool) -> String {
+    if outcome.purge().is_some() {
+        let rule = outcome.rule_of(Kind::Purge).map_or("", |rule| &rule.name);
+        return format!("no: purge ({rule})");
+    }
     if let Some(ended) = outcome.ended(Target::new(target).path) {
         return match ended {
             Ended::Redirect(redirect) => format!("no: redirect {}", redirect.status.as_u16()),

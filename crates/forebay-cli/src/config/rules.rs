@@ -4,13 +4,19 @@
 //! |---|---|
 //! | `conditions` | `when` and `unless` |
 //! | `settings` | settings of a rule, by name |
+//! | `keys` | header fields and cookies in the key |
 //! | `edits` | edits of header fields, values and placeholders |
 //! | `transforms` | `[[site.transform]]`, the short form |
+//! | `purges` | purges by requests of clients |
+//! | `json` | cuts of JSON bodies |
 //! | `members` | tables whose unknown names are errors |
 
 mod conditions;
 mod edits;
+mod json;
+mod keys;
 mod members;
+mod purges;
 mod settings;
 #[cfg(test)]
 mod tests;

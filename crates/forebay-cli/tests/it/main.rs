@@ -33,6 +33,9 @@
 //! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
+//! | `rules_attacks` | cache deception and poisoning against rules |
+//! | `rules_bodies` | GraphQL operations and cuts of JSON by rules |
+//! | `rules_keys` | key parts of rules, private caches per user, purges by requests |
 //! | `crowded` | more clients than the limit on open files allows |
 //! | `bad_input` | malformed input of clients and origins |
 //! | `broken` | stale responses while the origin is broken |
@@ -73,6 +76,9 @@ mod purge;
 mod reload;
 mod reload_listeners;
 mod rules;
+mod rules_attacks;
+mod rules_bodies;
+mod rules_keys;
 mod second_parser;
 mod serve;
 mod servers;

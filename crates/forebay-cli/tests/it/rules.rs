@@ -7,12 +7,14 @@ use forebay_testkit::origin::{Answer, Origin, Received};
 use crate::world::{ConfigFile, ask, get, is_hit, written};
 
 /// Starts a cache with these rules, as lines below `[[site]]`.
-async fn serve(origin: &Origin, rules: &str) -> anyhow::Result<Launched> {
+pub(crate) async fn serve(origin: &Origin, rules: &str) -> anyhow::Result<Launched> {
     ConfigFile::serving(&origin.url(), "", rules)?.serve().await
 }
 
 /// Origin that answers with the number of the request, and these fields.
-async fn numbered(fields: &'static [(&'static str, &'static str)]) -> anyhow::Result<Origin> {
+pub(crate) async fn numbered(
+    fields: &'static [(&'static str, &'static str)],
+) -> anyhow::Result<Origin> {
     let answer = move |received: &Received| {
         let answer = Answer::ok(received.serial.to_string());
         fields.iter().fold(answer, |answer, (name, value)| answer.field(name, *value))
@@ -20,7 +22,7 @@ async fn numbered(fields: &'static [(&'static str, &'static str)]) -> anyhow::Re
     Ok(Origin::start(answer).await?)
 }
 
-async fn ask_with(
+pub(crate) async fn ask_with(
     cache: &Launched,
     target: &str,
     fields: &[(&str, &str)],
@@ -31,11 +33,11 @@ async fn ask_with(
     ask(cache.address(), &request).await
 }
 
-fn status(reply: &Reply) -> &str {
+pub(crate) fn status(reply: &Reply) -> &str {
     reply.field("cache-status").unwrap_or_default()
 }
 
-fn sent(received: &Received, name: &str) -> Option<String> {
+pub(crate) fn sent(received: &Received, name: &str) -> Option<String> {
     received.fields.first(name).map(str::to_owned)
 }
 
@@ -417,13 +419,15 @@ async fn forced_fetches_are_limited() -> anyhow::Result<()> {
 }
 
 /// Starts a cache with one of the examples in front of `origin`.
-async fn example(origin: &Origin, name: &str) -> anyhow::Result<Launched> {
+pub(crate) async fn example(origin: &Origin, name: &str) -> anyhow::Result<Launched> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rules");
     let text = std::fs::read_to_string(folder.join(name))?;
     let text = text.replace("http://127.0.0.1:3000", &origin.url());
     let ports = "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n";
     let config = ConfigFile::of(&format!("{ports}{text}"))?;
-    std::fs::copy(folder.join("tile-key"), config.folder.path().join("tile-key"))?;
+    for secret in ["tile-key", "service-token"] {
+        std::fs::copy(folder.join(secret), config.folder.path().join(secret))?;
+    }
     config.serve().await
 }
 
@@ -432,7 +436,12 @@ async fn the_examples_share_what_they_describe() -> anyhow::Result<()> {
     type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
     // Requests of which all but the first are hits, with the cookies of another visitor.
     let cookie = &[("Cookie", "_ga=2")];
-    let rows: [Row; 6] = [
+    let rows: [Row; 11] = [
+        ("02-shop.toml", &["/p?b=1&a=2", "/p?a=2&b=1"], cookie),
+        ("03-api.toml", &["/v1/catalogue/1", "/v1/catalogue/1"], &[("Authorization", "Bearer x")]),
+        ("05-nextjs.toml", &["/p?_rsc=1", "/p"], &[("Next-Url", "/other")]),
+        ("09-npm-mirror.toml", &["/left-pad", "/left-pad"], &[("Authorization", "Bearer x")]),
+        ("11-news.toml", &["/", "/"], &[("Cache-Control", "no-cache")]),
         ("01-wordpress.toml", &["/post?utm_source=a", "/post?utm_source=b&fbclid=1"], cookie),
         ("04-images.toml", &["/img/a?w=1&x=2", "/img/a?w=1"], cookie),
         ("07-search.toml", &["/search?q=a&page=2&utm=1", "/search?page=2&q=a"], cookie),
@@ -443,7 +452,12 @@ async fn the_examples_share_what_they_describe() -> anyhow::Result<()> {
     for (name, targets, fields) in rows {
         let origin = numbered(&[("Set-Cookie", "seen=1")]).await?;
         let plain = numbered(&[]).await?;
-        let origin = if name.starts_with("01") { origin } else { plain };
+        let stated = numbered(&[("Cache-Control", "max-age=60")]).await?;
+        let origin = match &name[..2] {
+            "01" => origin,
+            "02" | "05" => stated,
+            _ => plain,
+        };
         let cache = example(&origin, name).await?;
         let (first, others) = targets.split_first().expect("two targets");
         let reply = ask_with(&cache, first, fields).await?;

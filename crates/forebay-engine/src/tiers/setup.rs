@@ -55,7 +55,7 @@ impl TierSetup {
     }
 
     pub(super) fn takes(&self, primary: KeyRef<'_>) -> bool {
-        self.namespaces.contains(primary.namespace())
+        self.namespaces.contains(primary.namespace()) && !primary.is_memory_only()
     }
 
     /// Returns the metadata with the maximum lifetime, if the entry's own is longer.

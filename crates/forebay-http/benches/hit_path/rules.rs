@@ -98,6 +98,7 @@ fn matched(times: usize, count: usize, regexes: usize) -> Result<Run> {
                 target: black_box(TARGET),
                 headers: &headers,
                 client: PeerAddress::Unix,
+                operation: None,
             };
             let matched = set.evaluate(&request);
             let outcome = set.outcome(&matched);

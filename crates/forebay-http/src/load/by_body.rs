@@ -75,16 +75,21 @@ impl ByBodyLoad {
         let request = self.load.request();
         let (fields, now) = (received.response.headers(), request.clock.wall());
         let answered = ResponseRef { status: received.response.status(), headers: fields };
+        let (rules, status) = (&request.rules, received.response.status());
+        if rules.gives_query_lifetime(&request.site, status, fields) {
+            return true;
+        }
         let span = || lifetime(answered, &request.site.settings.rules, now).fresh;
         is_safe(&self.method)
             || states_freshness(fields) && span() > initial_age(fields, now, received.delay)
     }
 
     /// Invalidates what an unsafe request changed (RFC 9111 section 4.4). If its response is
-    /// stored, site and origin have declared it a read, and only groups are invalidated.
+    /// stored, site and origin have declared it a read, and only groups are invalidated. So it is for a
+    /// GraphQL query.
     async fn invalidate(&self, fields: &HeaderMap, is_stored: bool) {
         let (engine, request) = (&self.load.0.engine, self.load.request());
-        if is_stored {
+        if is_stored || request.rules.is_query() {
             invalidate::groups(engine, request, &self.method, fields).await;
         } else {
             invalidate::all(engine, request, &self.method, fields).await;

@@ -8,9 +8,11 @@ use std::time::Duration;
 use forebay_core::{WallTime, may_fall_back};
 use forebay_engine::{Audience, Clock, Entry, Head, LoadError, Loaded, Select};
 use forebay_semantics::{cdn_loop, forwarding, hop, validate};
-use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, IF_RANGE, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, IF_RANGE, RANGE,
+};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, Response};
 
 use super::Received;
 use super::decision::DecisionRecorder;
@@ -58,6 +60,7 @@ pub(crate) struct ClientRequest {
 
 impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let name = self.rules.selecting_name(&self.site, name);
         selecting(&self.headers, &self.peer, &self.site, name)
     }
 }
@@ -134,6 +137,11 @@ impl ClientRequest {
                 self.changes.fail();
             }
         }
+        if self.rules.may_cut_json(&self.site) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.remove(RANGE);
+            headers.remove(IF_RANGE);
+        }
         hop::add_via(&mut headers, http::Version::HTTP_11);
         cdn_loop::add(&mut headers, &self.site.loop_marker);
         headers
@@ -197,8 +205,10 @@ impl ClientRequest {
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         self.edit_response(&mut response);
-        stored::mark(self.site.settings.compress.as_ref(), response.headers_mut());
-        Ok(Received { response, delay })
+        let (mut parts, body) = response.into_parts();
+        let body = self.cut_json(&mut parts, body).await?;
+        stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);
+        Ok(Received { response: Response::from_parts(parts, body), delay })
     }
 
     /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
@@ -224,6 +234,9 @@ impl ClientRequest {
 
     /// Adds the client's `Range` and `If-Range`.
     pub(super) fn take_range(&self, fields: &mut HeaderMap) {
+        if self.rules.may_cut_json(&self.site) {
+            return;
+        }
         for name in [RANGE, IF_RANGE] {
             for value in self.headers.get_all(&name) {
                 fields.append(name.clone(), value.clone());

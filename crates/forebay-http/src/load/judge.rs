@@ -336,7 +336,8 @@ impl ClientRequest {
             lifetime.fresh = pace::spread(lifetime.fresh, ThreadDice.unit());
         }
         let mut meta = Meta::new(self.clock.now().minus(age), lifetime);
-        meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers));
+        let sources = self.rules.tag_sources(&self.site, answer);
+        meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers, &sources));
         if self.site.settings.rule_set.splits_keys() {
             let tag = tags::of_key_parts(&self.site, self.host_origin(), self.target.as_str());
             meta.set_tags(tags::with(meta.tags(), &tag));

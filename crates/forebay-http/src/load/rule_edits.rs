@@ -15,6 +15,11 @@ impl ClientRequest {
             return;
         }
         let status = response.status();
+        let refusal =
+            self.rules.keyed_refusal(&self.site, &self.headers, status, response.headers());
+        if let Some(why) = refusal {
+            self.changes.refuse(why);
+        }
         let headers = response.headers_mut();
         let is_removed = match self.rules.strip_set_cookie(&self.site, status, headers) {
             Some(StripSetCookie::Always) => true,
@@ -36,6 +41,8 @@ impl ClientRequest {
         if !self.rules.edit_origin_response(&self.site, status, headers, &self.values()) {
             self.changes.fail();
         }
+        let received = self.clock.wall();
+        self.rules.translate_product_fields(&self.site, status, headers, received);
     }
 
     /// Takes `Set-Cookie` out of a response, if a rule keeps it out of storage, and returns it for the

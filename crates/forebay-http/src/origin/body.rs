@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_engine::BrokenBody;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -21,6 +21,8 @@ use super::pool::PooledConnection;
 pub(crate) struct OriginBody {
     /// Dropped before its connection: the rest of a body that has arrived is then skipped.
     inner: Incoming,
+    /// Bytes before those of `inner`; never empty.
+    begun: Option<Bytes>,
     exchange: Option<Exchange>,
     piece_timeout: Duration,
     /// Timer for the next piece; armed only while waiting.
@@ -47,7 +49,31 @@ impl OriginBody {
     pub(super) fn new(inner: Incoming, exchange: Exchange, piece_timeout: Duration) -> Self {
         // The connection is released after the last byte.
         let exchange = (!inner.is_end_stream()).then_some(exchange);
-        Self { inner, exchange, piece_timeout, timer: None }
+        Self { inner, begun: None, exchange, piece_timeout, timer: None }
+    }
+
+    /// Reads the body up to `most` bytes. Returns the bytes, or `None` if it is longer: then the body
+    /// still has all of them.
+    ///
+    /// # Errors
+    /// If the body breaks off.
+    pub(crate) async fn read_whole(&mut self, most: usize) -> Result<Option<Bytes>, BrokenBody> {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = self.frame().await {
+            // Trailers belong to the body that is replaced.
+            let Ok(piece) = frame?.into_data() else { continue };
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > most {
+                self.put_before(bytes.freeze());
+                return Ok(None);
+            }
+        }
+        Ok(Some(bytes.freeze()))
+    }
+
+    /// Puts bytes before those that were not read yet.
+    pub(crate) fn put_before(&mut self, bytes: Bytes) {
+        self.begun = Some(bytes).filter(|bytes| !bytes.is_empty());
     }
 
     /// Returns the permits, unless the body has ended.
@@ -110,6 +136,9 @@ impl Body for OriginBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+        if let Some(bytes) = self.begun.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
         if let Poll::Ready(frame) = self.poll_inner(cx) {
             self.timer = None;
             match &frame {
@@ -128,11 +157,19 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.begun.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let rest = self.inner.size_hint();
+        let Some(begun) = &self.begun else { return rest };
+        let begun = begun.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(begun));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(begun));
+        }
+        hint
     }
 }
 

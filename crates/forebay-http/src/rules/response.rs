@@ -2,9 +2,9 @@
 
 use forebay_rules::setting::BrowserTtl;
 use forebay_rules::{Kind, Setting};
-use forebay_semantics::Directives;
-use http::header::{AGE, CACHE_CONTROL, EXPIRES};
-use http::{HeaderValue, Response, StatusCode};
+use forebay_semantics::{Directives, Selects, product_fields, selects};
+use http::header::{AGE, CACHE_CONTROL, EXPIRES, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{RequestRules, Values};
 use crate::site::Site;
@@ -33,7 +33,14 @@ pub(crate) fn finish<B>(
         return;
     }
     let status = response.status();
+    if !rules.is_unsafe {
+        name_keyed_fields(rules, site, response.headers_mut());
+    }
     let outcome = rules.response_outcome(site, status, response.headers());
+    if outcome.has_any(&[Kind::TargetedFields]) {
+        // It is the form in which fields of other products are stored.
+        response.headers_mut().remove(product_fields::CDN_CACHE_CONTROL);
+    }
     let kinds = [Kind::CacheResponse, Kind::BrowserTtl, Kind::ClientResponse];
     if !outcome.has_any(&kinds) {
         return;
@@ -55,9 +62,27 @@ pub(crate) fn finish<B>(
     }
 }
 
+/// Adds the fields in the key to `Vary`, for the caches of clients.
+fn name_keyed_fields(rules: &RequestRules, site: &Site, headers: &mut HeaderMap) {
+    let Some(keyed) = rules.keyed_fields(site) else { return };
+    let named = match selects(headers) {
+        Selects::Everything => return,
+        Selects::By(vary) => Some(vary),
+        Selects::Nothing => None,
+    };
+    let is_new =
+        |name: &&str| named.as_ref().is_none_or(|vary| vary.names().all(|its| its != *name));
+    let names: Vec<&str> = keyed.vary().filter(is_new).collect();
+    if let Ok(value) = HeaderValue::from_str(&names.join(", "))
+        && !names.is_empty()
+    {
+        headers.append(VARY, value);
+    }
+}
+
 /// Sets the lifetime in the browser. It never weakens `private` or `no-store`, and errors keep what
 /// they say.
-fn limit_browser(ttl: BrowserTtl, status: StatusCode, headers: &mut http::HeaderMap) {
+fn limit_browser(ttl: BrowserTtl, status: StatusCode, headers: &mut HeaderMap) {
     let said = Directives::of_response(headers);
     if said.no_store || status.is_server_error() {
         return;

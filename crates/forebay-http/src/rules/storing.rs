@@ -1,15 +1,21 @@
 //! Storing of one response: its edits, and the options that rules set for it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use forebay_core::WallTime;
 use forebay_rules::setting::{ByStatus, StripSetCookie, UnsafeWord};
-use forebay_rules::{Kind, Outcome, Setting};
-use forebay_semantics::{Forced, Ignored, Rules, SetCookieRemoval, Unstorable};
-use http::{HeaderMap, StatusCode};
+use forebay_rules::{KeyedFields, Kind, Outcome, Rule, Setting};
+use forebay_semantics::{
+    Forced, Ignored, ProductField, Rules, SetCookieRemoval, Unstorable, product_fields,
+};
+use http::header::SET_COOKIE;
+use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::{RequestRules, Values};
+use super::{KeyedCredentials, RequestRules, Values};
 use crate::site::Site;
+use crate::site::tags::TagSources;
 use crate::stored::head::Answer;
 
 /// Statuses to which a plain `default_ttl` applies: those that allow a heuristic lifetime (RFC 9110
@@ -17,6 +23,9 @@ use crate::stored::head::Answer;
 const fn is_heuristic(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
+
+/// Maximum lifetime of a response that is stored for one user, unless a rule sets it.
+const PER_USER_TTL_MAX: Duration = Duration::from_secs(300);
 
 /// Statuses to which a plain `negative_ttl` applies.
 const fn is_negative(status: StatusCode) -> bool {
@@ -26,14 +35,20 @@ const fn is_negative(status: StatusCode) -> bool {
 /// Changes by rules that affect whether a response is stored.
 #[derive(Debug, Default)]
 pub(crate) struct RuleChanges {
-    edit_failed: AtomicBool,
+    /// Reason against storing the response.
+    refused: OnceLock<Unstorable>,
     cookie_removed: AtomicBool,
 }
 
 impl RuleChanges {
     /// Records that an edit failed: nothing is stored.
     pub(crate) fn fail(&self) {
-        self.edit_failed.store(true, Ordering::Relaxed);
+        self.refuse(Unstorable::EditFailed);
+    }
+
+    /// Records a reason against storing the response. The first one is kept.
+    pub(crate) fn refuse(&self, why: Unstorable) {
+        let _ = self.refused.set(why);
     }
 
     /// Records that `Set-Cookie` was removed.
@@ -67,8 +82,11 @@ impl RequestRules {
         if site.settings.rule_set.is_empty() {
             return Ok(rules);
         }
-        if self.edit_failed || changes.edit_failed.load(Ordering::Relaxed) {
+        if self.edit_failed {
             return Err(Unstorable::EditFailed);
+        }
+        if let Some(why) = changes.refused.get() {
+            return Err(*why);
         }
         let outcome = self.response_outcome(site, answer.status, &answer.headers);
         if outcome.last(Kind::Store).is_some() {
@@ -76,12 +94,120 @@ impl RequestRules {
         }
         let mut forced = forced(&outcome, answer.status);
         if self.is_unsafe {
-            (forced.ttl, forced.default_ttl) = (None, None);
+            let is_read = outcome.rule_of(Kind::Ttl).is_some_and(Rule::is_of_queries);
+            forced.ttl = forced.ttl.filter(|_| is_read);
+            forced.default_ttl = None;
         }
         if changes.cookie_removed.load(Ordering::Relaxed) {
             forced.set_cookie = SetCookieRemoval::Removed;
         }
+        if self.keyed != KeyedCredentials::Some {
+            forced.ignored = forced.ignored.with(Ignored::COOKIE);
+        }
+        if self.keyed == KeyedCredentials::User {
+            limit_to_user(&outcome, &mut forced);
+        }
         Ok(Rules { forced, ..rules })
+    }
+
+    /// Returns true if a rule about GraphQL queries gives the response a lifetime.
+    pub(crate) fn gives_query_lifetime(
+        &self,
+        site: &Site,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> bool {
+        if !self.is_query {
+            return false;
+        }
+        let outcome = self.response_outcome(site, status, headers);
+        outcome.rule_of(Kind::Ttl).is_some_and(Rule::is_of_queries)
+            && forced(&outcome, status).ttl.is_some_and(|ttl| !ttl.is_zero())
+    }
+
+    /// Returns the reason of key parts and echoes against storing a response, before cookies are taken
+    /// out of it.
+    pub(crate) fn keyed_refusal(
+        &self,
+        site: &Site,
+        asked: &HeaderMap,
+        status: StatusCode,
+        answered: &HeaderMap,
+    ) -> Option<Unstorable> {
+        let set = &site.settings.rule_set;
+        if let Some(keyed) = self.keyed_fields(site)
+            && answered.get_all(SET_COOKIE).iter().any(|line| sets_one_of(&keyed, line.as_bytes()))
+        {
+            return Some(Unstorable::KeyedCookie);
+        }
+        if !set.uses(Kind::RequireEcho) {
+            return None;
+        }
+        let outcome = self.response_outcome(site, status, answered);
+        let mut names = outcome.all(Kind::RequireEcho).flat_map(|setting| match setting {
+            Setting::RequireEcho(names) => names.as_slice(),
+            _ => &[],
+        });
+        let differs = |name: &HeaderName| {
+            // A 304 may omit fields of the stored response.
+            let is_omitted = status == StatusCode::NOT_MODIFIED && !answered.contains_key(name);
+            !is_omitted && !asked.get_all(name).iter().eq(answered.get_all(name))
+        };
+        names.any(differs).then_some(Unstorable::NoEcho)
+    }
+
+    /// Returns true if a rule may cut the JSON body of the response, so that it is requested whole and
+    /// without a coding.
+    pub(crate) fn may_cut_json(&self, site: &Site) -> bool {
+        let set = &site.settings.rule_set;
+        set.uses(Kind::Json)
+            && (self.outcome(site).has_any(&[Kind::Json])
+                || set.may_apply(&self.matched, &[Kind::Json]))
+    }
+
+    /// Translates fields of other products that rules name, and removes them.
+    pub(crate) fn translate_product_fields(
+        &self,
+        site: &Site,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+        received: WallTime,
+    ) {
+        if !site.settings.rule_set.uses(Kind::TargetedFields) {
+            return;
+        }
+        let outcome = self.response_outcome(site, status, headers);
+        let fields: Vec<ProductField> = outcome
+            .all(Kind::TargetedFields)
+            .flat_map(|setting| match setting {
+                Setting::TargetedFields(fields) => fields.as_slice(),
+                _ => &[],
+            })
+            .copied()
+            .collect();
+        if !fields.is_empty() {
+            product_fields::translate(headers, &fields, received);
+        }
+    }
+
+    /// Returns the response fields with tags, and the tags that rules add.
+    pub(crate) fn tag_sources<'s>(&self, site: &'s Site, answer: &Answer) -> TagSources<'s> {
+        let set = &site.settings.rule_set;
+        let mut sources = TagSources::default();
+        if !set.uses(Kind::TagFields) && !set.uses(Kind::Tags) {
+            return sources;
+        }
+        let outcome = self.response_outcome(site, answer.status, &answer.headers);
+        for setting in outcome.all(Kind::TagFields).chain(outcome.all(Kind::Tags)) {
+            match setting {
+                Setting::TagFields(names) => {
+                    sources.fields.extend(names.iter().map(HeaderName::as_str));
+                }
+                Setting::Tags(tags) => sources.tags.extend(tags.iter().map(|tag| &**tag)),
+                _ => {}
+            }
+        }
+        sources
     }
 
     /// Returns true if rules select the statuses that count as failures of the origin, and this is one
@@ -141,6 +267,24 @@ impl RequestRules {
         }
         applied
     }
+}
+
+/// Returns true if a value of `Set-Cookie` sets a cookie in the key.
+fn sets_one_of(keyed: &KeyedFields<'_>, line: &[u8]) -> bool {
+    let name = line.split(|byte| matches!(byte, b'=' | b';')).next().unwrap_or_default();
+    str::from_utf8(name.trim_ascii()).is_ok_and(|name| keyed.has_cookie(name))
+}
+
+/// Lets a response be stored for one user: its prohibitions are about others.
+fn limit_to_user(outcome: &Outcome<'_>, forced: &mut Forced) {
+    let max = match outcome.last(Kind::PerUserTtlMax) {
+        Some(Setting::PerUserTtlMax(max)) => *max,
+        _ => PER_USER_TTL_MAX,
+    };
+    forced.ignored = forced.ignored.with(Ignored::PRIVATE).with(Ignored::AUTHORIZATION);
+    forced.max_ttl = Some(forced.max_ttl.map_or(max, |other| other.min(max)));
+    forced.stale_while_revalidate = Some(Duration::ZERO);
+    forced.stale_if_error = Some(Duration::ZERO);
 }
 
 fn forced(outcome: &Outcome<'_>, status: StatusCode) -> Forced {

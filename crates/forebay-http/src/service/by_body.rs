@@ -15,8 +15,7 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use ring::digest;
 
 use crate::origin::RequestBody;
-use crate::settings::OptIns;
-use crate::site::Site;
+use crate::service::Routed;
 
 /// Fields that define the interpretation of a body; RFC 10008 section 2.7 makes them part of the
 /// key.
@@ -24,10 +23,10 @@ const DESCRIBING: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LAN
 
 /// Returns true if a request is looked up by its body. Conditional requests and bodies announced as
 /// larger than `body_max` bypass the cache.
-pub(crate) fn is_looked_up<B: Body>(site: &Site, parts: &Parts, body: &B) -> bool {
-    let OptIns { methods, body_max, .. } = &site.settings.opt_ins;
-    methods.contains(&parts.method)
-        && body.size_hint().lower() <= *body_max as u64
+pub(crate) fn is_looked_up<B: Body>(routed: &Routed<'_>, parts: &Parts, body: &B) -> bool {
+    let Routed { site, rules, .. } = routed;
+    rules.cache_methods(site).contains(&parts.method)
+        && body.size_hint().lower() <= site.settings.opt_ins.body_max as u64
         && !is_conditional(&parts.headers)
 }
 

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use forebay_core::Why;
 use forebay_rules::apply::InvalidTarget;
-use forebay_rules::{Ended, Target};
+use forebay_rules::{Ended, Kind, Operation, Target};
 use forebay_semantics::{CacheStatus, validate};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response};
@@ -14,6 +15,7 @@ use http_body::Body;
 
 use super::hit::{CacheLookup, PendingFetch};
 use super::origin_request::OriginRequest;
+use super::purge_request::PurgeRequest;
 use super::route::{INVALID_TARGET, Routed, route};
 use super::{Service, by_body, ended, secure};
 use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
@@ -21,9 +23,9 @@ use crate::failure::Failure;
 use crate::record::{CacheResult, Labels, RequestId};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
-use crate::rules::{Served, Values, finish};
-use crate::site::key;
+use crate::rules::{EditedRequest, Served, Values, finish};
 use crate::site::rate_limits::RateLimiter;
+use crate::site::{Site, key};
 use crate::tunnel::upgrade;
 
 /// Next step of a request, decided without waiting.
@@ -33,6 +35,17 @@ pub(super) enum Dispatch<'s> {
     ByBody(OriginRequest<'s>),
     Switch(OriginRequest<'s>, HeaderValue),
     Fetch(OriginRequest<'s>, Box<PendingFetch>),
+    Purge(Box<PurgeRequest>),
+    /// The body is read first, up to this number of bytes: a rule has a condition on it.
+    ReadBody(usize),
+}
+
+/// Facts about a request besides its head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) id: RequestId,
+    /// GraphQL operation in the body; absent if the body was not read.
+    pub(super) read: Option<Option<Operation>>,
 }
 
 /// Next step of a request, with the header fields that it continues with.
@@ -56,14 +69,15 @@ impl Service {
         parts: &Parts,
         connection: &ConnectionInfo,
         body: &B,
-        id: RequestId,
+        arrived: Arrived,
     ) -> Begun<'_> {
+        let Arrived { id, read } = arrived;
         let site_table = self.site_table.load();
         let peer = Peer::of(connection, site_table.trust(), &parts.headers);
         if peer.origin() != AddressOrigin::Connection {
             self.metrics.count_forwarded(peer.origin());
         }
-        let routed = match route(&site_table, parts, peer, id) {
+        let routed = match route(&site_table, parts, peer, id, read.flatten()) {
             Ok(routed) => routed,
             Err(failure) => return Dispatch::Response(self.refuse(&failure, parts, id)).into(),
         };
@@ -78,6 +92,9 @@ impl Service {
         }
         if let Role::Redirect(port) = connection.role {
             return Dispatch::Response(self.redirect(&routed, parts, port)).into();
+        }
+        if read.is_none() && reads_body(routed.site, parts, body) {
+            return Dispatch::ReadBody(routed.site.settings.opt_ins.body_max).into();
         }
         let limiter = routed.site.rate_limiter.as_deref();
         if let Some(limiter) = limiter.filter(|limiter| limiter.counts_hits())
@@ -100,6 +117,9 @@ impl Service {
     ) -> Begun<'_> {
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let raw = key::stripped(routed.site, path).unwrap_or(Cow::Borrowed("/"));
+        if let Some(purge) = asked_purge(&routed, parts, &raw) {
+            return self.purge(purge, parts, routed.id).into();
+        }
         let (course, edited) = apply_rules(&mut routed, parts, &raw, body);
         let headers = edited.as_ref().unwrap_or(&parts.headers);
         let dispatch = match course {
@@ -117,6 +137,19 @@ impl Service {
             RuleCourse::Dispatched => self.dispatch(&routed, parts, headers, body),
         };
         Begun { dispatch, edited: edited.map(Box::new) }
+    }
+
+    /// Returns the next step of a request that asks for a purge.
+    fn purge(
+        &self,
+        purge: Result<PurgeRequest, Failure>,
+        parts: &Parts,
+        id: RequestId,
+    ) -> Dispatch<'_> {
+        match purge {
+            Ok(purge) => Dispatch::Purge(Box::new(purge)),
+            Err(failure) => Dispatch::Response(self.refuse(&failure, parts, id)),
+        }
     }
 
     /// Finishes the response of a rule that ends the request.
@@ -155,7 +188,7 @@ impl Service {
                 return refused;
             }
             let origin_request = OriginRequest::new(self, routed, why);
-            let is_by_body = by_body::is_looked_up(routed.site, parts, body);
+            let is_by_body = by_body::is_looked_up(routed, parts, body);
             return if is_by_body {
                 Dispatch::ByBody(origin_request)
             } else {
@@ -230,18 +263,38 @@ pub(super) fn apply_rules<'s, B: Body>(
         return (RuleCourse::Ended(ended), None);
     }
     let bypasses = outcome.bypasses();
-    let by_body = by_body::is_looked_up(site, parts, body);
-    let looked_up = !bypasses && (why_not_cached(parts, body).is_none() || by_body);
+    let by_body = by_body::is_looked_up(routed, parts, body);
+    let is_cached = why_not_cached(parts, body).is_none() && upgrade::asked(parts).is_none();
+    let looked_up = !bypasses && (is_cached || by_body);
     let mut rules = routed.rules;
     let values = values_of(routed, parts, &routed.target);
     let edited = rules.edited(site, &parts.headers, &values, looked_up);
     routed.rules = rules;
-    let course = if bypasses && upgrade::asked(parts).is_none() {
+    let EditedRequest { headers: edited, is_too_long } = edited;
+    let course = if (bypasses || is_too_long) && upgrade::asked(parts).is_none() {
         RuleCourse::Bypassed
     } else {
         RuleCourse::Dispatched
     };
     (course, edited)
+}
+
+/// Returns the purge that the request asks for, or the failure if it may not. `None` if it asks for
+/// none.
+pub(super) fn asked_purge(
+    routed: &Routed<'_>,
+    parts: &Parts,
+    raw: &str,
+) -> Option<Result<PurgeRequest, Failure>> {
+    let set = &routed.site.settings.rule_set;
+    if !set.uses(Kind::Purge) {
+        return None;
+    }
+    match routed.rules.outcome(routed.site).purge() {
+        Some(purge) => Some(PurgeRequest::read(routed, parts, purge, raw)),
+        None if set.is_purge_method(&parts.method) => Some(Err(Failure::PurgeDenied)),
+        None => None,
+    }
 }
 
 /// Returns the values of placeholders for this target.
@@ -254,6 +307,18 @@ fn values_of<'a>(routed: &'a Routed<'_>, parts: &'a Parts, target: &'a str) -> V
         peer: Some(&routed.peer),
         response: None,
     }
+}
+
+/// Returns true if rules depend on the body of the request: a POST of JSON that is not announced as
+/// larger than `cache_body_max`.
+fn reads_body<B: Body>(site: &Site, parts: &Parts, body: &B) -> bool {
+    let kind = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    site.settings.rule_set.reads_body()
+        && parts.method == Method::POST
+        && kind.eq_ignore_ascii_case(b"application/json")
+        && !parts.headers.contains_key(CONTENT_ENCODING)
+        && body.size_hint().lower() <= site.settings.opt_ins.body_max as u64
 }
 
 pub(super) fn why_not_cached<B: Body>(parts: &Parts, body: &B) -> Option<Why> {

@@ -71,6 +71,7 @@ impl Forward {
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         request.edit_fields(parts.status, &mut parts.headers);
+        let body = request.cut_json(&mut parts, body).await?;
         let compress = request.site.settings.compress.as_ref();
         stored::mark(compress, &mut parts.headers);
         if unsafe_methods::invalidates(&method, parts.status) {

@@ -10,13 +10,12 @@ use super::reloads::{self, Purpose};
 use super::route::Routed;
 use super::{Service, secure};
 use crate::client::credentials;
-use crate::client::peer::Peer;
 use crate::load::selecting;
 use crate::record::{CacheResult, Labels};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, finish};
-use crate::site::{Site, key};
+use crate::site::key;
 
 /// Lookup that needs a load, with the reason.
 pub(crate) struct PendingFetch {
@@ -38,8 +37,8 @@ impl Service {
         let demand = routed.rules.demand(routed.site, head.headers);
         let mut key =
             key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
-        routed.rules.add_key_parts(routed.site, &mut key);
-        let select = Fields { headers: head.headers, peer: &routed.peer, site: routed.site };
+        routed.rules.add_key_parts(routed.site, head.headers, &mut key);
+        let select = Fields { headers: head.headers, routed };
         let ask = Lookup {
             key: key.borrowed(),
             demand: &demand,
@@ -76,12 +75,12 @@ impl Service {
 /// Selecting fields of the client's request, borrowed.
 pub(super) struct Fields<'a> {
     pub(super) headers: &'a HeaderMap,
-    pub(super) peer: &'a Peer,
-    pub(super) site: &'a Site,
+    pub(super) routed: &'a Routed<'a>,
 }
 
 impl Select for Fields<'_> {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        selecting(self.headers, self.peer, self.site, name)
+        let Routed { rules, site, peer, .. } = self.routed;
+        selecting(self.headers, peer, site, rules.selecting_name(site, name))
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use forebay_rules::Operation;
 use forebay_rules::apply::InvalidTarget;
 use forebay_semantics::Scheme;
 use http::header::HOST;
@@ -75,6 +76,7 @@ pub(super) fn route<'r>(
     parts: &'r Parts,
     peer: Peer,
     id: RequestId,
+    operation: Option<Operation>,
 ) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
@@ -103,8 +105,14 @@ pub(super) fn route<'r>(
     }
     let target = key::stripped(site, path).ok_or(Failure::NoSite)?;
     let headers = &parts.headers;
-    let request =
-        RoutedRequest { method, authority: &authority, target: &target, headers, peer: &peer };
+    let request = RoutedRequest {
+        method,
+        authority: &authority,
+        target: &target,
+        headers,
+        peer: &peer,
+        operation,
+    };
     let mut rules = RequestRules::new(site, &request);
     let target = rules.target(site, target).map_err(|InvalidTarget| INVALID_TARGET)?;
     let authority = rules.host(site).map_or(authority, Cow::Owned);

@@ -48,7 +48,7 @@ pub fn inner_target<'t>(site: &Site, path_and_query: &'t str) -> Cow<'t, str> {
     normalise_query(&site.settings, Cow::Borrowed(path_and_query))
 }
 
-fn normalise_query<'t>(settings: &SiteSettings, target: Cow<'t, str>) -> Cow<'t, str> {
+pub(crate) fn normalise_query<'t>(settings: &SiteSettings, target: Cow<'t, str>) -> Cow<'t, str> {
     if settings.ignore_query.is_empty() && !settings.sort_query {
         return target;
     }

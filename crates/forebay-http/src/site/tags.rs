@@ -4,6 +4,7 @@
 //! have, so that no origin can name them.
 
 use forebay_core::TagSet;
+use forebay_rules::Kind;
 use forebay_semantics::Scheme;
 use forebay_semantics::groups::groups;
 use http::HeaderMap;
@@ -32,15 +33,32 @@ impl HostOrigin<'_> {
     }
 }
 
-/// Returns the tags of a response: those in its fields, and its groups if the site enables them.
-pub(crate) fn of_answer(site: &Site, host: HostOrigin<'_>, answer: &HeaderMap) -> TagSet {
-    let values = TAG_FIELDS.iter().flat_map(|name| answer.get_all(*name));
+/// Sources of tags that the rules of a site name.
+#[derive(Debug, Default)]
+pub(crate) struct TagSources<'s> {
+    /// Response fields with tags. Empty means [`TAG_FIELDS`].
+    pub(crate) fields: Vec<&'s str>,
+    /// Tags that the response has besides those in its fields.
+    pub(crate) tags: Vec<&'s str>,
+}
+
+/// Returns the tags of a response: those in its fields and of its rules, and its groups if the site
+/// enables them.
+pub(crate) fn of_answer(
+    site: &Site,
+    host: HostOrigin<'_>,
+    answer: &HeaderMap,
+    sources: &TagSources<'_>,
+) -> TagSet {
+    let fields = if sources.fields.is_empty() { &TAG_FIELDS[..] } else { &sources.fields };
+    let values = fields.iter().flat_map(|name| answer.get_all(*name));
     let texts = values.filter_map(|value| value.to_str().ok());
     let named = texts.flat_map(|text| text.split([' ', ','])).filter(|tag| !tag.is_empty());
     let groups = site.settings.opt_ins.groups.map(|limits| groups(answer, limits));
     let groups: Vec<String> =
         groups.iter().flatten().map(|group| of_group(site, host, group)).collect();
-    TagSet::new(named.chain(groups.iter().map(String::as_str)))
+    let own = sources.tags.iter().copied();
+    TagSet::new(named.chain(own).chain(groups.iter().map(String::as_str)))
 }
 
 /// Returns the tags with another one added.
@@ -61,7 +79,8 @@ pub(crate) fn of_other_keys<'a>(
     host: HostOrigin<'a>,
     target: &'a str,
 ) -> impl Iterator<Item = String> + 'a {
-    let is_by_body = !site.settings.opt_ins.methods.is_empty();
+    let is_by_body = !site.settings.opt_ins.methods.is_empty()
+        || site.settings.rule_set.uses(Kind::CacheMethods);
     let is_split = site.settings.rule_set.splits_keys();
     let bodies = is_by_body.then(|| of_bodies(site, host, target));
     bodies.into_iter().chain(is_split.then(|| of_key_parts(site, host, target)))

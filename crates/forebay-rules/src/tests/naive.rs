@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::cases;
 use crate::compile::{RuleSet, SiteFacts};
 use crate::glob::{NamePattern, PathGlob, TextGlob};
 use crate::pattern::Pattern;
@@ -130,6 +131,7 @@ impl Case {
             target: &self.target,
             headers: &self.headers,
             client: self.client.into(),
+            operation: None,
         }
     }
 }
@@ -179,7 +181,7 @@ impl Read<'_> {
     }
 
     fn holds(&self, condition: &Condition) -> bool {
-        let Request { method, scheme, host, target, headers, client } = self.request;
+        let Request { method, scheme, host, target, headers, client, .. } = self.request;
         match condition {
             Condition::Path(globs) => globs.iter().any(|glob| self.glob(glob)),
             Condition::PathRegex(all) => all.iter().any(|p| p.is_match(self.path.as_bytes())),
@@ -240,10 +242,6 @@ fn tests_hold(tests: &Tests, values: &[(String, Vec<u8>)], ignore_case: bool) ->
             ValueTest::Regex(pattern) => some(name, &|value| pattern.is_match(value)),
         }),
     }
-}
-
-fn cases() -> u32 {
-    std::env::var("FOREBAY_RULE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000)
 }
 
 proptest! {

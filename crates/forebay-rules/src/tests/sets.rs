@@ -8,12 +8,14 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
 
+use super::cases;
 use super::naive::case;
 use crate::apply::{filter_cookies, origin_target, redirect_target, target};
 use crate::compile::{CompileError, RULES_MAX, RuleSet, SiteFacts};
 use crate::edit::{Edits, Value};
 use crate::evaluate::Ended;
 use crate::glob::{NamePattern, PathGlob};
+use crate::key::{KeyParts, Keyed, KeyedFields};
 use crate::pattern::Pattern;
 use crate::request::Request;
 use crate::rule::{Condition, Rule, Tests};
@@ -51,6 +53,7 @@ fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> Request<'a, HeaderMap> {
         target,
         headers,
         client: PeerAddress::Unix,
+        operation: None,
     }
 }
 
@@ -350,6 +353,8 @@ fn parameters_for_the_origin_replace_those_of_the_client() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
     #[test]
     fn no_target_makes_the_evaluation_panic(text in "\\PC{0,60}", cookie in "[ -~]{0,40}") {
         let named = Condition::Cookie(Tests::Any(names(&["a"])));
@@ -369,6 +374,48 @@ proptest! {
         // Guarantee G2: only the kept parameter is left.
         let left: Vec<_> = crate::request::Target::new(&after).parameters().collect();
         prop_assert!(left.iter().all(|(name, _)| *name == "b"), "{}", after);
+    }
+
+    /// Guarantees G1 and G2: with equal key parts, the origin gets equal fields and cookies.
+    #[test]
+    fn equal_key_parts_have_equal_requests(one in case(), other in case()) {
+        let keyed = |name: &str, values: &[&str]| Keyed {
+            name: name.into(),
+            values: values.iter().map(|value| (*value).into()).collect(),
+        };
+        let parts = KeyParts {
+            headers: vec![keyed("a", &["1", "z"]), keyed("u-x", &[])],
+            cookies: vec![keyed("u", &[]), keyed("b", &["2"])],
+            device: true,
+            ..KeyParts::default()
+        };
+        let set = set(vec![
+            rule("k", vec![], vec![Setting::Key(parts), Setting::KeepCookies(Vec::new())]),
+            rule("h", vec![Condition::Header(Tests::Any(names(&["u-x"])))], vec![ttl(1)]),
+        ]);
+        let of = |request: &Request<'_, HeaderMap>| {
+            let matched = set.evaluate(request);
+            let outcome = set.outcome(&matched);
+            let keyed = KeyedFields::of(&outcome).unwrap();
+            let mut headers = request.headers.clone();
+            keyed.normalise(&mut headers).unwrap();
+            filter_cookies(&outcome, &mut headers);
+            assert!(keyed.covers_cookies(&headers));
+            let mut key = Vec::new();
+            keyed.parts(&headers, |part| key.push(part.to_vec()));
+            set.key_parts(&matched, false, |part| key.push(part.to_vec()));
+            let sent = |name: &str| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+            let cookies: Vec<_> = crate::request::cookies(&headers)
+                .map(|(name, value)| (name.to_owned(), value.to_vec()))
+                .collect();
+            (key, (sent("a"), sent("u-x"), sent("x-device"), outcome.last(Kind::Ttl)), cookies)
+        };
+        let (mut one, mut other) = (of(&one.request()), of(&other.request()));
+        if one.0 == other.0 {
+            one.2.sort();
+            other.2.sort();
+            prop_assert_eq!((one.1, one.2), (other.1, other.2));
+        }
     }
 
     /// Guarantee G1: equal keys, equal stored policy.

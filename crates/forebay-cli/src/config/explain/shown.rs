@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use forebay_rules::rule::{Condition, Extension, HostName, Tests};
-use forebay_rules::setting::{BrowserTtl, ByStatus, Setting, StatusTest};
-use forebay_rules::{NamePattern, PathGlob, Pattern, Rule, TextGlob};
+use forebay_rules::setting::{BrowserTtl, ByStatus, Setting, StatusTest, UserCredential};
+use forebay_rules::{KeyParts, Keyed, NamePattern, PathGlob, Pattern, Rule, TextGlob};
 
 use super::super::units::ShortDuration;
 
@@ -42,6 +42,7 @@ fn condition(condition: &Condition) -> String {
         | Condition::ResponseHeader(tests) => names(tests),
         Condition::Client(networks) => joined(networks.texts()),
         Condition::Device(devices) => joined(devices),
+        Condition::GraphQl(kinds) => joined(kinds.iter().map(|kind| kind.as_str())),
         Condition::Status(tests) => joined(tests.iter().map(status)),
         Condition::ContentType(globs) => joined(globs.iter().map(TextGlob::as_str)),
     };
@@ -49,7 +50,11 @@ fn condition(condition: &Condition) -> String {
 }
 
 fn joined<T: Display>(values: impl IntoIterator<Item = T>) -> String {
-    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(" or ")
+    joined_by(" or ", values)
+}
+
+fn joined_by<T: Display>(between: &str, values: impl IntoIterator<Item = T>) -> String {
+    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(between)
 }
 
 fn names(tests: &Tests) -> String {
@@ -81,12 +86,26 @@ pub(super) fn value(setting: &Setting) -> String {
         | Setting::StaleWhileRevalidate(duration)
         | Setting::StaleIfError(duration)
         | Setting::StaleOnDisconnectMax(duration)
+        | Setting::PerUserTtlMax(duration)
         | Setting::BrowserTtl(BrowserTtl::Fresh(duration)) => ShortDuration(*duration).to_string(),
         Setting::BrowserTtl(BrowserTtl::NoStore) => "no-store".to_owned(),
         Setting::IgnoreQuery(names)
         | Setting::KeepQuery(names)
         | Setting::KeepCookies(names)
         | Setting::DropCookies(names) => list(names),
+        Setting::Key(parts) => key_parts(parts).join(", "),
+        Setting::RequireEcho(names) | Setting::TagFields(names) => joined(names),
+        Setting::TargetedFields(fields) => joined(fields.iter().map(|field| field.name())),
+        Setting::Purge(purge) => if purge.hard { "hard" } else { "soft" }.to_owned(),
+        Setting::CacheMethods(methods) => joined(methods),
+        Setting::Json(cut) => {
+            let all = [("remove", &cut.remove), ("keep", &cut.keep)];
+            let used = all.into_iter().filter(|(_, pointers)| !pointers.is_empty());
+            joined_by(" and ", used.map(|(name, all)| format!("{name} {}", joined_by(" ", all))))
+        }
+        Setting::Tags(tags) => joined(tags),
+        Setting::PerUser(UserCredential::Authorization) => "authorization".to_owned(),
+        Setting::PerUser(UserCredential::Cookie(name)) => format!("cookie {name}"),
         Setting::SortQuery(on)
         | Setting::Bypass(on)
         | Setting::Coalesce(on)
@@ -102,6 +121,20 @@ pub(super) fn value(setting: &Setting) -> String {
         Setting::FailureStatus(tests) => joined(tests.iter().map(status)),
         _ => "by".to_owned(),
     }
+}
+
+/// Returns the parts that a rule adds to the key.
+fn key_parts(parts: &KeyParts) -> Vec<String> {
+    let named = |kind: &str, all: &[Keyed]| {
+        all.iter().map(|keyed| format!("{kind} {}", keyed.name)).collect::<Vec<_>>()
+    };
+    let mut texts = named("header", &parts.headers);
+    texts.extend(named("cookie", &parts.cookies));
+    texts.extend(parts.device.then(|| "device".to_owned()));
+    let chosen = [("language", &parts.language), ("accept", &parts.accept)];
+    let used = chosen.into_iter().filter(|(_, values)| !values.is_empty());
+    texts.extend(used.map(|(name, values)| format!("{name} {}", joined(values))));
+    texts
 }
 
 fn list(names: &[NamePattern]) -> String {

@@ -7,6 +7,7 @@ const FILE: &str = "[[site]]\nid = \"shop\"\nhosts = [\"shop.example\"]\norigin 
     [[site.rule]]\nname = \"all\"\nttl = \"1m\"\n\
     [[site.rule]]\nname = \"pages\"\nwhen.path = \"/p/**\"\nignore_query = [\"utm_*\"]\n\
     keep_cookies = [\"currency\"]\nttl = \"10m\"\n\
+    key = { headers = [\"x-app\"], cookies = [\"currency\"] }\n\
     [[site.rule]]\nname = \"account\"\nwhen.path = \"/account/**\"\nbypass = true\n\
     [[site.rule]]\nname = \"missing\"\nwhen.status = 404\nmax_ttl = \"1s\"\n";
 
@@ -35,7 +36,7 @@ fn a_request_is_explained_line_by_line() {
     let expected = "\
 site      shop
 target    /p/7?id=7  without utm_source
-key       https shop.example /p/7?id=7
+key       https shop.example /p/7?id=7 + header x-app absent + cookie currency=EUR
 rules       1 all      matches   every request
             2 pages    matches   path /p/**
             3 account  no match  path /account/**
@@ -43,6 +44,7 @@ rules       1 all      matches   every request
 lookup    yes; the origin is not sent: cookie _ga
 ignore_query [utm_*] pages
 keep_cookies [currency] pages
+key       header x-app, cookie currency pages
 ttl       10m pages, over all
 ";
     assert_eq!(explained.text(), expected);

@@ -1,10 +1,10 @@
 //! `when` and `unless`.
 
-use forebay_rules::Pattern;
 use forebay_rules::glob::{NamePattern, PathGlob, TextGlob};
 use forebay_rules::rule::{Condition, Device, Extension, HostName, Tests, ValueTest};
 use forebay_rules::setting::StatusTest;
 use forebay_rules::validate::condition_names;
+use forebay_rules::{Operation, Pattern};
 use forebay_semantics::{Networks, Scheme};
 use http::Method;
 
@@ -77,12 +77,14 @@ fn condition(member: &Member, problems: &mut Problems) -> Option<Condition> {
             })?)
         }
         "response_header" => Condition::ResponseHeader(tests(value, true, problems)?),
-        "graphql" => {
-            let message = "`graphql` is not supported: this version does not read request bodies in \
-                           rules; remove it";
-            problems.report(member.place, &value.path, message);
-            return None;
-        }
+        "graphql" => Condition::GraphQl(one_or_more(value, problems, |typed, problems| {
+            text(typed, problems, |name| {
+                let kind = Operation::ALL.into_iter().find(|kind| kind.as_str() == name);
+                kind.ok_or_else(|| {
+                    format!("\"{name}\" must be \"query\", \"mutation\" or \"subscription\"")
+                })
+            })
+        })?),
         _ => {
             unknown(member, condition_names(), problems);
             return None;

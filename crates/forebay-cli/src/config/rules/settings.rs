@@ -8,6 +8,7 @@ use forebay_rules::setting::{
     StripSetCookie, UnsafeWord,
 };
 use forebay_rules::{Kind, Template};
+use forebay_semantics::ProductField;
 use http::{HeaderValue, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -17,23 +18,13 @@ use super::super::reader::{self, text};
 use super::super::typed::{Member, Raw, Typed};
 use super::conditions::{names, pattern, status};
 use super::edits::{NAMES, edits, secret};
+use super::json::json;
+use super::keys::{credential, field, key, tag};
 use super::members::{Members, list, one_or_more, unknown};
+use super::purges::purge;
 
 /// Maximum size of a file that a rule answers with, in bytes.
 const BODY_MAX: u64 = 64 << 10;
-
-/// Settings of later versions, with what this version lacks.
-const LATER: &[(&str, &str)] = &[
-    ("key", "has no key parts"),
-    ("per_user", "has no private caches"),
-    ("purge", "has no purge requests of clients"),
-    ("targeted_fields", "does not read other products' fields"),
-    ("tag_fields", "does not select the fields of tags"),
-    ("tags", "does not add tags"),
-    ("require_echo", "does not compare responses with requests"),
-    ("json", "does not edit bodies"),
-    ("cache_methods", "selects methods per site only"),
-];
 
 /// Reads the settings of one rule.
 pub(super) struct SettingReader<'a> {
@@ -69,9 +60,21 @@ impl SettingReader<'_> {
             ),
             "redirect" => Setting::Redirect(redirect(typed, problems)?),
             "respond" => Setting::Respond(respond(typed, self.folder, problems)?),
+            "purge" => Setting::Purge(purge(typed, self.folder, problems)?),
             "bypass" => Setting::Bypass(truth(problems)?),
             "keep_cookies" => Setting::KeepCookies(names(typed, problems)?),
             "drop_cookies" => Setting::DropCookies(names(typed, problems)?),
+            "key" => Setting::Key(key(typed, problems)?),
+            "require_echo" => Setting::RequireEcho(one_or_more(typed, problems, field)?),
+            "per_user" => Setting::PerUser(credential(typed, problems)?),
+            "per_user_ttl_max" => Setting::PerUserTtlMax(duration(problems)?),
+            "targeted_fields" => {
+                let words = ProductField::ALL.map(|field| (field.name(), field));
+                let one = |typed: &Typed, problems: &mut Problems| word(typed, problems, &words);
+                Setting::TargetedFields(one_or_more(typed, problems, one)?)
+            }
+            "tag_fields" => Setting::TagFields(one_or_more(typed, problems, field)?),
+            "tags" => Setting::Tags(one_or_more(typed, problems, tag)?),
             "client_cache_control" => Setting::ClientCacheControl(word(
                 typed,
                 problems,
@@ -79,6 +82,7 @@ impl SettingReader<'_> {
             )?),
             "coalesce" => Setting::Coalesce(truth(problems)?),
             "coalesce_cluster" => Setting::CoalesceCluster(truth(problems)?),
+            "cache_methods" => Setting::CacheMethods((reader::METHODS.read)(typed, problems)?),
             "soft_timeout" => Setting::SoftTimeout(duration(problems)?),
             "early_refresh_beta" => Setting::EarlyRefreshBeta(beta(typed, problems)?),
             "fetch_timeout" => Setting::FetchTimeout(duration(problems)?),
@@ -102,6 +106,7 @@ impl SettingReader<'_> {
                 let one = |typed: &Typed, problems: &mut Problems| word(typed, problems, &words);
                 Setting::UnsafeIgnore(one_or_more(typed, problems, one)?)
             }
+            "json" => Setting::Json(json(typed, problems)?),
             "browser_ttl" => Setting::BrowserTtl(match &typed.raw {
                 Raw::Text(text) if text == "no-store" => BrowserTtl::NoStore,
                 _ => BrowserTtl::Fresh(duration(problems)?),
@@ -117,11 +122,6 @@ impl SettingReader<'_> {
     }
 
     fn refuse(&mut self, member: &Member) {
-        if let Some((name, missing)) = LATER.iter().find(|(name, _)| *name == member.name) {
-            let message = format!("`{name}` is not supported: this version {missing}; remove it");
-            self.problems.report(member.place, &member.value.path, message);
-            return;
-        }
         let kinds = Kind::ALL.iter().map(|kind| kind.name()).filter(|name| !name.contains('.'));
         let known: Vec<&'static str> =
             ["name", "when", "unless"].into_iter().chain(kinds).collect();

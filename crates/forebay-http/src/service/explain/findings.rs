@@ -284,7 +284,7 @@ impl Subject<'_> {
     fn has(&self, target: &str) -> bool {
         let request = self.request;
         let mut key = key::primary(self.site, request.peer.scheme, &request.authority, target);
-        request.rules.add_key_parts(self.site, &mut key);
+        request.rules.add_key_parts(self.site, &request.headers, &mut key);
         let Lookup { demand, select, credentials, coalesce, .. } = self.lookup();
         let lookup = Lookup { key: key.borrowed(), demand, select, credentials, coalesce };
         match self.engine.peek(&lookup) {

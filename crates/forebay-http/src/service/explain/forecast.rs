@@ -30,7 +30,7 @@ use crate::response::body::ResponseBody;
 use crate::response::deliver::{RequestHead, deliver, deliver_part};
 use crate::response::error_page::{Page, respond};
 use crate::service::Service;
-use crate::service::dispatch::{RuleCourse, apply_rules, why_not_cached};
+use crate::service::dispatch::{RuleCourse, apply_rules, asked_purge, why_not_cached};
 use crate::service::hit::Fields;
 use crate::service::origin_request::{OriginRequest, load_failure};
 use crate::service::reloads::{Purpose, fresh_entry};
@@ -143,7 +143,7 @@ impl Service {
         let refused = |failure: &Failure, site: Option<Arc<Site>>| {
             Step::of(Course::Refused(Refused::of(failure, &parts.headers, None, None)), site)
         };
-        let mut routed = match route(table, parts, peer, RequestId(0)) {
+        let mut routed = match route(table, parts, peer, RequestId(0), None) {
             Ok(routed) => routed,
             Err(failure) => return refused(&failure, None),
         };
@@ -159,6 +159,11 @@ impl Service {
         if !site.settings.rule_set.is_empty() {
             let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
             let raw = key::stripped(&site, path).unwrap_or(Cow::Borrowed("/"));
+            match asked_purge(&routed, parts, &raw) {
+                Some(Ok(_)) => return Step::of(Course::ByRule(StatusCode::OK), Some(site)),
+                Some(Err(failure)) => return refused(&failure, Some(site)),
+                None => {}
+            }
             (course, edited) = apply_rules(&mut routed, parts, &raw, &body);
         }
         let headers = edited.as_ref().unwrap_or(&parts.headers);
@@ -190,11 +195,11 @@ impl Service {
         let (site, peer) = (routed.site, &routed.peer);
         let demand = routed.rules.demand(site, headers);
         let mut key = key::primary(site, peer.scheme, &routed.authority, &routed.target);
-        routed.rules.add_key_parts(site, &mut key);
+        routed.rules.add_key_parts(site, headers, &mut key);
         let lookup = Lookup {
             key: key.borrowed(),
             demand: &demand,
-            select: &Fields { headers, peer, site },
+            select: &Fields { headers, routed },
             credentials: credentials(headers),
             coalesce: routed.rules.coalesce(site),
         };

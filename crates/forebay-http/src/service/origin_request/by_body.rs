@@ -46,7 +46,7 @@ impl OriginRequest<'_> {
     ) -> LabelledResponse {
         let demand = self.rules.demand(&self.site, &request.headers);
         let mut target = key::primary(&self.site, self.peer.scheme, &self.authority, &self.target);
-        self.rules.add_key_parts(&self.site, &mut target);
+        self.rules.add_key_parts(&self.site, &request.headers, &mut target);
         let key = by_body::key(target, method, &request.headers, &body);
         let service = self.service;
         let engine = service.engine();

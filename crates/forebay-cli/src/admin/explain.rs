@@ -44,7 +44,7 @@ struct Asked {
 
 /// Explains the request in a query: `url`, and optionally `header` (several), `method`, `client`.
 pub(super) async fn answer(service: &Service, query: &str) -> Answer {
-    match Asked::of_query(query).and_then(|asked| asked.request()) {
+    match Asked::of_query(query).and_then(Asked::request) {
         Ok(request) => report(&service.explain(&request).await),
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
@@ -60,7 +60,7 @@ pub(super) async fn answer_live(service: &Service, request: Request<Incoming>) -
         );
     };
     let asked: Result<Asked, _> = serde_json::from_slice(&body.to_bytes());
-    let request = match asked.map_err(|error| error.to_string()).and_then(|it| it.request()) {
+    let request = match asked.map_err(|error| error.to_string()).and_then(Asked::request) {
         Ok(request) => request,
         Err(error) => {
             let sentence = format!(

@@ -46,6 +46,7 @@ impl SettingReader<'_> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one table, a row per setting")]
     fn settings_of(&mut self, member: &Member) -> Option<Vec<Setting>> {
         let (typed, problems) = (&member.value, &mut *self.problems);
         let truth = |problems: &mut Problems| (reader::TRUTH.read)(typed, problems);

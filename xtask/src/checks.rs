@@ -24,7 +24,7 @@ const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
 /// Number of tests that run at once; a step or the caller may set it.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Value of [`TEST_THREADS`] for each core.
-const TESTS_PER_CORE: usize = 4;
+const TESTS_PER_CORE: usize = 2;
 
 /// Marks a step whose tests use the programs of `needs::tools_folder`, in `FOREBAY_TOOLS`.
 const NEEDS_TOOLS: &str = "FOREBAY_NEEDS_TOOLS";
@@ -36,6 +36,8 @@ struct Step {
     cargo: &'static str,
     environment: &'static [(&'static str, &'static str)],
     shows: Shows,
+    /// Runs with a lower priority: it computes beside tests that have time limits.
+    is_background: bool,
 }
 
 /// Output that a green step adds to its line.
@@ -62,11 +64,16 @@ enum Reds {
 
 impl Step {
     const fn new(question: &'static str, cargo: &'static str) -> Self {
-        Self { question, cargo, environment: &[], shows: Shows::Nothing }
+        Self { question, cargo, environment: &[], shows: Shows::Nothing, is_background: false }
     }
 
     const fn with(mut self, environment: &'static [(&'static str, &'static str)]) -> Self {
         self.environment = environment;
+        self
+    }
+
+    const fn in_background(mut self) -> Self {
+        self.is_background = true;
         self
     }
 
@@ -117,8 +124,12 @@ const BEFORE_TESTS: &[Step] = &[
 
 /// What `ci` checks beside [`CRATES`]: these steps compute while those tests wait.
 const BESIDE_TESTS: &[Step] = &[
-    Step::new("instructions of a hit?", "xtask instructions --if-possible").shows(Shows::LastLine),
-    Step::new("commands in the documents?", "xtask snippets").shows(Shows::LastLine),
+    Step::new("instructions of a hit?", "xtask instructions --if-possible")
+        .shows(Shows::LastLine)
+        .in_background(),
+    Step::new("commands in the documents?", "xtask snippets")
+        .shows(Shows::LastLine)
+        .in_background(),
 ];
 
 const CRATES: &[Step] =
@@ -128,8 +139,13 @@ const CRATES: &[Step] =
 
 const OTHER_SUITES: &[Step] = &[
     // The name of the module selects the tests: no others run under this scheduler.
-    Step::new("interleavings of the engine?", INTERLEAVINGS).with(SEEDS).shows(Shows::Tests),
-    Step::new("public suite for HTTP caches?", "xtask conformance").shows(Shows::LastLine),
+    Step::new("interleavings of the engine?", INTERLEAVINGS)
+        .with(SEEDS)
+        .shows(Shows::Tests)
+        .in_background(),
+    Step::new("public suite for HTTP caches?", "xtask conformance")
+        .shows(Shows::LastLine)
+        .in_background(),
 ];
 
 const INTERLEAVINGS: &str =
@@ -397,11 +413,16 @@ fn seconds(span: Duration) -> String {
 fn command(step: &Step) -> Result<Command> {
     let mut arguments = step.cargo.split(' ').peekable();
     // `cargo xtask` would wait for the build of another lane.
-    let mut command = match arguments.next_if_eq(&"xtask") {
-        Some(_) => Command::new(std::env::current_exe()?),
-        None => workspace::cargo(),
+    let program = match arguments.next_if_eq(&"xtask") {
+        Some(_) => std::env::current_exe()?.into_os_string(),
+        None => workspace::cargo().get_program().to_owned(),
     };
-    command.args(arguments).current_dir(workspace::root());
+    let mut command = match step.is_background {
+        true => Command::new("nice"),
+        false => Command::new(&program),
+    };
+    command.args(step.is_background.then_some(program)).args(arguments);
+    command.current_dir(workspace::root());
     if step.shows == Shows::Tests && std::env::var_os(TEST_THREADS).is_none() {
         // Most tests wait for servers, so a core can run several.
         let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);

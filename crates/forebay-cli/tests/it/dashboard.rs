@@ -107,7 +107,9 @@ async fn a_live_stream_sends_one_small_event_a_second() -> anyhow::Result<()> {
         let (id, data) = event.split_once("\ndata: ").unwrap_or_default();
         let event: Value = serde_json::from_str(data)?;
         assert_eq!(id.strip_prefix("id: "), Some(&*event["t"].to_string()));
-        assert_eq!((&event["state"], &event["site"]), (&"ready".into(), &"default".into()));
+        // The first event may be of the start.
+        assert!(event["state"] == "ready" || last == 0, "{event}");
+        assert_eq!(event["site"], "default");
         assert_eq!(event["tiers"][0]["name"], "memory");
         assert_eq!(event["origins"][0]["site"], "default");
         let second = event["t"].as_u64().unwrap_or_default();

@@ -128,7 +128,12 @@ fn check_crates() -> Result<String> {
     let printed = succeed(&mut cargo)?;
     let packed = printed.lines().filter(|line| line.trim_start().starts_with("Packaged ")).count();
     ensure!(packed > 1, "cargo packed {packed} crates:\n{printed}");
-    let complaint = printed.lines().find(|line| line.starts_with("warning: manifest has no"));
+    // The project has no public address yet; the registry requires the others.
+    let lacks = |line: &&str| {
+        line.starts_with("warning: manifest has no")
+            && (line.contains("description") || line.contains("license"))
+    };
+    let complaint = printed.lines().find(lacks);
     ensure!(complaint.is_none(), "{}", complaint.unwrap_or_default());
     Ok(format!("{packed} crates"))
 }

@@ -55,7 +55,10 @@ impl Decided {
 
 /// Set of reasons against storing a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Objections(u16);
+pub(crate) struct Objections(u32);
+
+// One bit per reason.
+const _: () = assert!(Unstorable::ALL.len() <= u32::BITS as usize);
 
 impl Objections {
     /// Creates the set of these reasons.

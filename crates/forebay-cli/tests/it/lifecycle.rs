@@ -282,6 +282,8 @@ impl HaProxy {
         let mut text = std::fs::read_to_string(shipped)?;
         let socket_line = format!("global\n    stats socket {}\n", socket.display());
         text = text.replacen("global\n", &socket_line, 1);
+        // HAProxy does not start if the limit on open files is too low for its connections.
+        text = text.replace("maxconn 10000", "maxconn 2000");
         text = text.replace("bind :8080", &format!("bind {http1}\n    bind {http2} proto h2"));
         for (number, instance) in (1..).zip(instances) {
             let server = format!("forebay-{number} {} check port", instance.clients);

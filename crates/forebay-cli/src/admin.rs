@@ -10,6 +10,7 @@ mod format;
 mod guard;
 mod health;
 mod history;
+mod live;
 mod monitor;
 mod origins;
 mod page;
@@ -41,6 +42,7 @@ use crate::listener::ListeningSocket;
 use crate::listener::inherited::InheritedSockets;
 use crate::listener::socket::listen;
 use crate::listener::tls::Tls;
+use crate::live::Live;
 use crate::log::Log;
 use crate::probe;
 use crate::reload::Reload;
@@ -55,9 +57,9 @@ const LIMITS: ServerLimits =
     ServerLimits { connections_max: 256, head_timeout: Duration::from_secs(60) };
 
 /// Paths that exist for one method; others get 405 there.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 13] = [
     "/", "/livez", "/readyz", "/healthz", "/metrics", "/history", "/events", "/notices",
-    "/explain", "/purge", "/reload",
+    "/explain", "/tail", "/top", "/purge", "/reload",
 ];
 
 /// Admin listener that is bound and not yet running.
@@ -87,6 +89,7 @@ pub(crate) struct AdminState {
     pub(crate) front: Arc<GuardCounters>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) log: Arc<Log>,
+    pub(crate) live: Arc<Live>,
     pub(crate) shared: Vec<SharedTier>,
     pub(crate) certificates: Option<Arc<CertificateStore>>,
     pub(crate) acme: Option<Arc<Acme>>,
@@ -228,6 +231,8 @@ impl AdminHandler {
                 format::answer(format, self.metrics(format))
             }
             (&Method::GET, "/explain") => explain::answer(&self.state.service, &query).await,
+            (&Method::GET, "/tail") => live::tail(&self.state.live, &query),
+            (&Method::GET, "/top") => live::top(&self.state.live, &query),
             (&Method::POST, "/explain") => explain::answer_live(&self.state.service, request).await,
             (&Method::GET, "/history") => events::history(&self.state, &query),
             (&Method::GET, "/events") => events::events(&self.state, &query),

@@ -7,14 +7,15 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args as Group;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
-/// Maximum time for a whole exchange with the cache.
+/// Maximum time for a whole exchange with the cache, and for the head of a stream.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Address of the admin listener, and its token.
@@ -76,6 +77,16 @@ impl AdminClient {
         };
         let answered = tokio::time::timeout(TIMEOUT, exchange).await;
         answered.map_err(|_| self.is_silent())?.map_err(|error| self.is_away(&error))
+    }
+
+    /// Sends a GET, and returns the response with its body as a stream.
+    ///
+    /// # Errors
+    /// If the listener does not answer in time.
+    pub(crate) async fn stream(&self, path: &str) -> anyhow::Result<Response<Incoming>> {
+        let request = self.request(Method::GET, path, None)?;
+        let answered = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
+        answered.map_err(|_| self.is_silent())?.map_err(|error| self.is_away(&error.into()))
     }
 
     fn request(

@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use crate::admin_client::AdminArgs;
 use crate::config::nearest;
 use crate::config::resolved::Overrides;
+use crate::live::LineFormat;
 
 /// Version and commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FOREBAY_COMMIT"), ")");
@@ -48,6 +49,10 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
     /// Explain what a running cache would do with a request now, and why.
     Explain(ExplainUrlArgs),
+    /// Print the responses of a running cache as they end.
+    Tail(TailArgs),
+    /// Print the most frequent URLs and clients of a running cache.
+    Top(TopArgs),
     /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.
     Probe(ProbeArgs),
     /// Print the completions of a shell.
@@ -274,6 +279,41 @@ pub(crate) struct ExplainUrlArgs {
     /// Exit with status 3 if the request would not be a hit.
     #[arg(long)]
     pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+/// Arguments of `tail`.
+#[derive(Debug, Group)]
+pub(crate) struct TailArgs {
+    /// Expression that selects responses, such as 'status>=500 and site=shop'.
+    #[arg(long = "where", value_name = "EXPR")]
+    pub(crate) selection: Option<String>,
+    /// Format of the lines.
+    #[arg(long, value_enum, default_value_t = LineFormat::Text)]
+    pub(crate) format: LineFormat,
+    /// End after this number of lines.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) lines: Option<u64>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Group)]
+pub(crate) struct TopArgs {
+    /// Print the lists once, also on a terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON, once.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Seconds between two prints on a terminal, and for which a cache counts before the first.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Maximum number of rows of a list in the text.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) rows: usize,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }

@@ -1,7 +1,7 @@
 //! Log output: messages to stderr, one line each with named fields; the access log to stdout or a
 //! file.
 
-mod access;
+pub(crate) mod access;
 mod notices;
 mod queue;
 

@@ -15,6 +15,8 @@
 //! | `probe_command` | `forebay probe`: readiness as an exit code |
 //! | `purge` | `forebay purge`: sends a purge to a running cache |
 //! | `explain_command` | `forebay explain`: asks a running cache about a request |
+//! | `live` | live views of the responses: expressions, tails, most frequent URLs |
+//! | `tail_command`, `top_command` | `forebay tail` and `forebay top` |
 //! | `admin_client` | client of the admin listener of a running cache |
 //! | `log` | log output |
 //! | `output` | lines on stdout and stderr, the text of an error, exit codes |
@@ -33,6 +35,7 @@ mod args;
 mod config;
 mod explain_command;
 mod listener;
+mod live;
 mod log;
 mod machine;
 mod manual;
@@ -48,7 +51,9 @@ mod service_manager;
 mod settings;
 mod small_server;
 mod stop;
+mod tail_command;
 mod tiers;
+mod top_command;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -72,6 +77,8 @@ fn main() -> ExitCode {
         Command::Origin(args) => origin::command::run(&args),
         Command::Purge(args) => purge::run(&args),
         Command::Explain(args) => explain_command::run(&args),
+        Command::Tail(args) => tail_command::run(&args),
+        Command::Top(args) => top_command::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
         Command::Completions { shell } => manual::completions(shell),
         Command::Manual { folder } => manual::write_pages(&folder),

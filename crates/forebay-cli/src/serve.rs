@@ -26,6 +26,7 @@ use crate::listener::inherited::InheritedSockets;
 use crate::listener::opener::Opener;
 use crate::listener::tls::Tls;
 use crate::listener::workers::Workers;
+use crate::live::Live;
 use crate::log::Log;
 use crate::output::{FAILED, USAGE, print_error, print_line};
 use crate::probe::Probe;
@@ -138,13 +139,12 @@ impl Running {
         let acme = tls.as_ref().and_then(|tls| tls.acme.clone());
         service.answer_challenges(acme.as_ref().map(|acme| acme.answers().clone()));
         let inherited = Arc::new(InheritedSockets::take());
-        let opened = Opener::open(&config, limits.clone(), tls.clone(), inherited.clone())?;
-        let (opener, changes) = opened;
+        let (opener, changes) =
+            Opener::open(&config, limits.clone(), tls.clone(), inherited.clone())?;
         let listeners = Listeners::new(&opener, changes);
         let token = Token::new(config.admin_token.clone());
         let operators = OperatorListeners::bind(&config, tls.as_deref(), &token, &inherited)?;
-        let admin_address =
-            operators.admin.address().context("the admin listener has no address")?;
+        let admin = operators.admin.address().context("the admin listener has no address")?;
         let admin_urls = operators.further_admins.iter().filter_map(Admin::url).collect();
         let probe_addresses = operators.probes.iter().flat_map(Probe::addresses).collect();
         let connections = Connections {
@@ -170,6 +170,7 @@ impl Running {
             front,
             reload: reload.clone(),
             log,
+            live: Live::new(service.clone()),
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
@@ -189,7 +190,7 @@ impl Running {
         Ok(Self {
             listeners,
             workers,
-            admin: admin_address,
+            admin,
             further_admins: admin_urls,
             probes: probe_addresses,
             reload,

@@ -109,7 +109,7 @@ impl DirectHits {
         let labels = Labels::of(slot, CacheResult::Hit);
         let mut record = Record::new(labels, request.method(), written.status, begun);
         record.bytes = written.body;
-        if self.service.logs_access() {
+        if self.service.needs_fields() {
             record.access = Some(self.access_fields(&request, &peer, &written));
         }
         output.add_record(record);

@@ -56,8 +56,8 @@ pub use endpoint_status::{EndpointStatus, OriginUsage};
 pub use metrics::{DrainCut, Metrics};
 pub use phase::Phase;
 pub use record::{
-    AccessEntry, AccessLog, CacheResult, End, MethodLabel, Outcome, RequestFields, RequestId,
-    SiteSlot,
+    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, MethodLabel, Outcome, RequestFields,
+    RequestId, SiteSlot,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

@@ -6,6 +6,7 @@
 
 mod access;
 pub(crate) mod decisions;
+mod feed;
 mod labels;
 mod open;
 
@@ -16,6 +17,7 @@ use forebay_core::Why;
 use http::{Method, StatusCode};
 
 pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
+pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
 

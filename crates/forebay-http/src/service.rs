@@ -60,7 +60,7 @@ use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::origin::RequestBody;
 use crate::phase::Phase;
 use crate::record::{
-    self, AccessLog, CacheResult, ConnectionEnd, Labels, OpenRecord, Record, RequestFields,
+    self, AccessLog, CacheResult, ConnectionEnd, Feed, Labels, OpenRecord, Record, RequestFields,
     RequestId, SiteSlot,
 };
 use crate::request_guard::{Exchange, GuardCounters};
@@ -129,9 +129,21 @@ impl Service {
         self.recorder.log_access(log);
     }
 
-    /// Returns `true` if the access log is enabled.
-    pub(crate) fn logs_access(&self) -> bool {
-        self.recorder.is_logging()
+    /// Opens or closes the feed of responses, for those that begin from now on. At first it is
+    /// closed.
+    pub fn open_feed(&self, is_open: bool) {
+        self.recorder.open_feed(is_open);
+    }
+
+    /// Returns the feed of responses.
+    #[must_use]
+    pub fn feed(&self) -> &Arc<Feed> {
+        self.recorder.feed()
+    }
+
+    /// Returns `true` if the access log or the feed needs the fields of requests.
+    pub(crate) fn needs_fields(&self) -> bool {
+        self.recorder.needs_fields()
     }
 
     /// Replaces all sites. The ids must be unique.
@@ -260,7 +272,7 @@ impl Service {
     ) {
         let mut record = Record::rejected(response.status(), self.engine.clock().exact());
         let fields = || Box::new(RequestFields::of(id, peer, &HeaderMap::new()));
-        record.access = self.recorder.is_logging().then(fields);
+        record.access = self.recorder.needs_fields().then(fields);
         self.record(response, record);
     }
 

@@ -10,14 +10,17 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use forebay_http::{AccessEntry, AccessLog};
+use serde_json::Value;
 
 use super::queue::LogQueue;
 use fields::Fields;
+
+pub(crate) use redact::target as redacted_target;
 pub(crate) use time::rfc_3339;
 
 /// Format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// Common log format.
     Common,
     /// Common log format, with `Referer` and `User-Agent`.
@@ -51,9 +54,16 @@ impl AccessLog for AccessLines {
     }
 }
 
+/// Returns the fields of a response that ended at `now`, as the access log has them.
+pub(crate) fn fields(entry: &AccessEntry<'_>, now: SystemTime) -> Vec<(&'static str, Value)> {
+    let mut all = Vec::new();
+    Fields { entry, now }.each(|name, value| all.push((name, value)));
+    all
+}
+
 impl Format {
     /// Appends the line of a response that ended at `now`, without the line ending.
-    fn write(self, entry: &AccessEntry<'_>, now: SystemTime, line: &mut Vec<u8>) {
+    pub(crate) fn write(self, entry: &AccessEntry<'_>, now: SystemTime, line: &mut Vec<u8>) {
         match self {
             Self::Common => combined::write(entry, now, false, line),
             Self::Combined => combined::write(entry, now, true, line),

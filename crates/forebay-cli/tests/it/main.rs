@@ -19,6 +19,7 @@
 //! | `h2spec` | a conformance suite for HTTP/2 |
 //! | `http2` | HTTP/2: one key for all protocols, rules, floods |
 //! | `http2_attacks` | published attacks over HTTP/2 |
+//! | `live` | `forebay tail` and `forebay top` |
 //! | `logs` | access log, messages, secrets |
 //! | `cluster` | instances that share a Redis: leases and purges |
 //! | `cluster_trouble` | misconfigured or failing Redis of several instances; refreshes |
@@ -66,6 +67,7 @@ mod h2spec;
 mod http2;
 mod http2_attacks;
 mod lifecycle;
+mod live;
 mod load;
 mod logs;
 mod operate;

@@ -39,7 +39,7 @@ impl<'s> PendingRecord<'s> {
         let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
         record.status = ABORTED;
         record.access =
-            service.logs_access().then(|| access_fields(service, request, connection, id));
+            service.needs_fields().then(|| access_fields(service, request, connection, id));
         Self { service, id, record: Some(record), site: AtomicU16::new(SiteSlot::NONE.0) }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Fields<'a> {
 
 impl Fields<'_> {
     /// Calls `add` with each field that has a value, in the order of the documentation.
-    fn each(&self, mut add: impl FnMut(&'static str, Value)) {
+    pub(super) fn each(&self, mut add: impl FnMut(&'static str, Value)) {
         let Self { entry, now } = *self;
         let (request, outcome) = (entry.request, &entry.request.outcome);
         add("ts", time::rfc_3339(now).into());

@@ -11,7 +11,7 @@ const SECRETS: [&str; 9] =
 const REDACTED: &str = "REDACTED";
 
 /// Returns a target whose secret parameters are redacted, without user information.
-pub(super) fn target(target: &str) -> Cow<'_, str> {
+pub(crate) fn target(target: &str) -> Cow<'_, str> {
     let target = without_user(target);
     let Some((path, query)) = target.split_once('?') else { return target };
     if !query.split('&').any(|parameter| is_secret(name_of(parameter))) {

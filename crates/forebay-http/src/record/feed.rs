@@ -1,0 +1,188 @@
+//! Live feed of responses that have ended, for `tail` and `top`.
+//!
+//! It has one ring per stripe of threads, and is written only while somebody listens. A closed feed
+//! costs a response the read of one flag.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{AccessEntry, CacheResult, End, Record, RequestFields};
+
+/// Number of rings. Threads above it share rings.
+const RINGS: usize = 16;
+
+/// Maximum number of responses in a ring.
+const ENTRIES_MAX: usize = 4_096;
+
+/// Maximum size of a ring in bytes: that of 4,096 responses with usual fields.
+const BYTES_MAX: usize = 2 << 20;
+
+/// Response of the feed.
+#[derive(Clone, Debug)]
+pub struct FeedEntry {
+    /// Time of its end.
+    pub at: SystemTime,
+    site: Box<str>,
+    status: u16,
+    cache: CacheResult,
+    why: Option<&'static str>,
+    end: End,
+    bytes: u64,
+    head: Duration,
+    total: Duration,
+    request: RequestFields,
+}
+
+#[derive(Default)]
+struct Ring {
+    entries: VecDeque<FeedEntry>,
+    bytes: usize,
+}
+
+/// Feed of the responses of a service.
+#[derive(Default)]
+pub struct Feed {
+    is_open: AtomicBool,
+    rings: [Mutex<Ring>; RINGS],
+    dropped: AtomicU64,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").field("is_open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+impl FeedEntry {
+    /// Returns the response in the form of the access log.
+    #[must_use]
+    pub fn access(&self) -> AccessEntry<'_> {
+        let Self { at: _, site, status, cache, why, end, bytes, head, total, request } = self;
+        AccessEntry {
+            site,
+            status: *status,
+            cache: *cache,
+            why: *why,
+            end: *end,
+            bytes: *bytes,
+            head: *head,
+            total: *total,
+            request,
+        }
+    }
+
+    fn size(&self) -> usize {
+        let RequestFields { host, method, target, user_agent, referer, .. } = &self.request;
+        let optional = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        size_of::<Self>()
+            + self.site.len()
+            + host.len()
+            + method.len()
+            + target.len()
+            + optional(user_agent)
+            + optional(referer)
+    }
+}
+
+impl Feed {
+    /// Returns true if somebody listens.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_open(&self, is_open: bool) {
+        self.is_open.store(is_open, Ordering::Relaxed);
+    }
+
+    /// Adds a response. It is dropped and counted if its ring is full.
+    pub(crate) fn push(
+        &self,
+        record: &Record,
+        request: &RequestFields,
+        site: &str,
+        total: Duration,
+        end: End,
+    ) {
+        let access = AccessEntry::of(record, request, site, total, end);
+        let entry = FeedEntry {
+            at: SystemTime::now(),
+            site: site.into(),
+            status: access.status,
+            cache: access.cache,
+            why: access.why,
+            end,
+            bytes: access.bytes,
+            head: access.head,
+            total,
+            request: request.clone(),
+        };
+        let size = entry.size();
+        let mut ring = self.rings[ring_of_thread()].lock();
+        if ring.entries.len() >= ENTRIES_MAX || ring.bytes + size > BYTES_MAX {
+            drop(ring);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        ring.bytes += size;
+        ring.entries.push_back(entry);
+    }
+
+    /// Takes all responses out of the rings.
+    #[must_use]
+    pub fn drain(&self) -> Vec<FeedEntry> {
+        let take = |ring: &Mutex<Ring>| std::mem::take(&mut *ring.lock()).entries;
+        self.rings.iter().flat_map(take).collect()
+    }
+
+    /// Returns the number of responses that were dropped because their ring was full.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+fn ring_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get() % RINGS
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_semantics::PeerAddress;
+    use http::{HeaderMap, Method, StatusCode};
+
+    use super::*;
+    use crate::client::peer::{ConnectionInfo, Peer};
+    use crate::record::{Labels, RequestId};
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let feed = Feed::default();
+        let record = Record::new(Labels::REFUSED, &Method::GET, StatusCode::OK, Duration::ZERO);
+        let peer = Peer::of_connection(&ConnectionInfo::cleartext(PeerAddress::Unix));
+        let request = RequestFields::of(RequestId(1), &peer, &HeaderMap::new());
+        let push = || feed.push(&record, &request, "site", Duration::ZERO, End::Complete);
+        for _ in 0..ENTRIES_MAX + 3 {
+            push();
+        }
+        assert_eq!(feed.dropped(), 3);
+        let drained = feed.drain();
+        assert_eq!((drained.len(), drained[0].access().site), (ENTRIES_MAX, "site"));
+        push();
+        assert_eq!(feed.drain().len(), 1, "a drained ring has space");
+    }
+}

@@ -61,6 +61,8 @@ async function reaches(page, program, expected) {
 
 /// Checks a state at each width and in both colour schemes; with `SCREENSHOTS`, keeps pictures.
 async function check(name, { page, troubles }, allowed = /^$/) {
+  // A page in the background paints no frames.
+  await page.bringToFront();
   for (const scheme of ['light', 'dark']) {
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]);
     for (const width of WIDTHS) {

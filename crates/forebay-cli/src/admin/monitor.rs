@@ -28,14 +28,22 @@ const REASONS_SHOWN: usize = 8;
 /// Maximum number of tiers in one event.
 const TIERS_SHOWN: usize = 8;
 
+/// Parts of an event that are equal for all streams.
+#[derive(Clone)]
+struct EventParts {
+    /// Members of a JSON object.
+    members: Arc<str>,
+    /// True if there is no reason why the cache is degraded.
+    is_healthy: bool,
+}
+
 /// State of the sampling.
 pub(crate) struct Monitor {
     history: Mutex<History>,
     pub(super) since: Since,
     /// Newest second, counted since 1970.
     tick: watch::Sender<u64>,
-    /// Parts of an event that are equal for all streams, as members of a JSON object.
-    common: Mutex<Arc<str>>,
+    common: Mutex<EventParts>,
     pub(super) streams: Arc<Semaphore>,
 }
 
@@ -47,7 +55,7 @@ impl Monitor {
             history: Mutex::new(History::new(now)),
             since: Since::default(),
             tick: watch::Sender::new(now),
-            common: Mutex::new("".into()),
+            common: Mutex::new(EventParts { members: "".into(), is_healthy: true }),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
         }
     }
@@ -102,12 +110,12 @@ fn sample(state: &AdminState, now: u64) {
     let tiers = shown_tiers(state, &global);
     let common = common(state, tiers);
     state.monitor.history.lock().add(now, sites, global);
-    *state.monitor.common.lock() = common.into();
+    *state.monitor.common.lock() = common;
     let _ = state.monitor.tick.send_replace(now);
 }
 
-/// Members of an event that are equal for all streams.
-fn common(state: &AdminState, tiers: Vec<Value>) -> String {
+/// Returns the parts of an event that are equal for all streams.
+fn common(state: &AdminState, tiers: Vec<Value>) -> EventParts {
     let reasons = state.monitor.since.note(reasons::current(state));
     for because in Because::ALL {
         let is_degraded = reasons.iter().any(|(reason, _)| reason.because == because);
@@ -115,7 +123,6 @@ fn common(state: &AdminState, tiers: Vec<Value>) -> String {
     }
     let instances = shared::sharing(&state.shared, state.started).map(|cluster| cluster.instances);
     let common = json!({
-        "state": health::overall_word(state, reasons.is_empty()),
         "reasons": health::shown_reasons(&reasons[..reasons.len().min(REASONS_SHOWN)]),
         "instances": instances,
         "uptime_seconds": state.started.elapsed().as_secs(),
@@ -126,7 +133,8 @@ fn common(state: &AdminState, tiers: Vec<Value>) -> String {
         "tiers": tiers,
     });
     let common = common.to_string();
-    common[1..common.len() - 1].to_owned()
+    let members = Arc::from(&common[1..common.len() - 1]);
+    EventParts { members, is_healthy: reasons.is_empty() }
 }
 
 fn shown_tiers(state: &AdminState, global: &GlobalTotals) -> Vec<Value> {
@@ -158,11 +166,13 @@ fn shown_tiers(state: &AdminState, global: &GlobalTotals) -> Vec<Value> {
 /// Returns one event for the viewer of a site, or of all sites, as JSON of at most 4 KiB.
 pub(super) fn event(state: &AdminState, site: Option<&str>) -> String {
     let newest = state.monitor.history.lock().newest(site);
-    let common = state.monitor.common.lock().clone();
+    let EventParts { members, is_healthy } = state.monitor.common.lock().clone();
+    // The phase of this moment: a stream may begin before the first second has passed.
+    let word = health::overall_word(state, is_healthy);
     let mut origins = origins::of(&state.service, site);
     loop {
         let listed = Value::from(origins.clone());
-        let event = format!("{{{newest},{common},\"origins\":{listed}}}");
+        let event = format!("{{{newest},\"state\":\"{word}\",{members},\"origins\":{listed}}}");
         if event.len() <= EVENT_MAX || origins.pop().is_none() {
             return event;
         }

@@ -116,6 +116,9 @@ async fn a_live_stream_sends_one_small_event_a_second() -> anyhow::Result<()> {
         assert!(second > last, "{second} after {last}");
         last = second;
     }
+    let newest = events.last().and_then(|event| event.split_once("data: "));
+    let newest: Value = serde_json::from_str(newest.unwrap_or_default().1)?;
+    assert_eq!(newest["sites"], 1);
     Ok(())
 }
 

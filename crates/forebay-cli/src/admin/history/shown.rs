@@ -100,7 +100,8 @@ impl History {
             }))
         };
         let (short, long) = (p99(Span::Quarter), p99(Span::Day));
-        let _ = write!(out, "}},\"p99_us\":{{\"15m\":{short},\"24h\":{long}}}");
+        let sites = self.site_names().len();
+        let _ = write!(out, "}},\"p99_us\":{{\"15m\":{short},\"24h\":{long}}},\"sites\":{sites}");
         out
     }
 

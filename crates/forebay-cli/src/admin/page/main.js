@@ -54,7 +54,9 @@ async function take(event) {
   view.heard = performance.now();
   document.body.classList.remove("silent");
   view.event = event;
-  if (!store.add(event)) await load();
+  // A site gets a history with its first request.
+  const isComplete = store.add(event) && event.sites === store.history.sites.length;
+  if (!isComplete) await load();
   showHealth(event, hasTraffic(store));
   if (event.paths.includes("/explain")) actions.showExplain();
   if (event.paths.includes("/top")) startTop(() => view.isPaused);

@@ -20,6 +20,7 @@ use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::config::warnings;
 use crate::listener::opener::{ListenerCounts, Opener};
 use crate::log::{Destination, Log};
+use crate::tiers::shared::{SharedTier, budgets_of};
 use crate::{output, service_manager, settings};
 
 /// Maximum wait for another reload to end. A reload takes milliseconds unless the disk hangs.
@@ -42,6 +43,8 @@ pub(crate) struct ReloadTargets {
     pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Arc<Log>,
+    /// Shared tiers, which a reload does not change; they hold the budgets of origins.
+    pub(crate) shared: Vec<SharedTier>,
 }
 
 /// Reloads the configuration of a running cache.
@@ -128,10 +131,11 @@ impl Reload {
     /// Applies a valid configuration. Nothing fails after the certificates, so changes are not
     /// partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
-        let sites =
-            config.sites.iter().map(settings::of_site).collect::<anyhow::Result<Vec<_>>>()?;
-        let ReloadTargets { service, opener, limits, certificates, acme, token, log } =
+        let ReloadTargets { service, opener, limits, certificates, acme, token, log, shared } =
             &self.targets;
+        let sites =
+            config.sites.iter().map(|site| settings::of_site(site, |id| budgets_of(shared, id)));
+        let sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
         let access = Destination::open(config.access_file.as_deref())?;
         let listeners = opener.prepare(config)?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {

@@ -163,6 +163,7 @@ impl Running {
             acme: acme.clone(),
             token,
             log: log.clone(),
+            shared: shared.clone(),
         };
         let reload = Arc::new(Reload::new(source, targets, config));
         let state = Arc::new(AdminState {
@@ -276,7 +277,10 @@ fn service(
         Some(cluster) => Engine::clustered(limits, clock.clone(), observer, lower, cluster),
         None => Engine::with_tiers(limits, clock.clone(), observer, lower),
     };
-    let sites = config.sites.iter().map(|site| settings::of_site(site).map(Site::new));
+    let sites = config
+        .sites
+        .iter()
+        .map(|site| settings::of_site(site, |id| shared::budgets_of(shared, id)).map(Site::new));
     let service = Service::new(Sites::new(sites.collect::<anyhow::Result<_>>()?), engine, metrics)
         .with_workers(config.threads);
     service.trust_proxies(&Arc::new(config.trust.clone()));

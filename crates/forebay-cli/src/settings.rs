@@ -1,9 +1,14 @@
 //! Conversion of the resolved configuration to settings of the HTTP and Redis crates.
 
+use std::sync::Arc;
+
 use anyhow::Context;
-use forebay_core::Demand;
-use forebay_engine::Coalesce;
-use forebay_http::{EndpointSettings, HostPattern, OptIns, OriginSettings, SiteSettings};
+use forebay_core::{Allowance, Demand};
+use forebay_engine::{Coalesce, OriginBudgets};
+use forebay_http::{
+    BudgetSettings, EndpointSettings, HostPattern, OptIns, OriginSettings, SharedBudget,
+    SiteSettings,
+};
 use forebay_redis::{LeaseTerms, SealKey, SharingSettings};
 use forebay_semantics::Rules;
 use http::HeaderValue;
@@ -11,11 +16,15 @@ use http::HeaderValue;
 use crate::config::HostPattern as Planned;
 use crate::config::resolved::{ResolvedEndpoint, ResolvedLease, ResolvedRedis, ResolvedSite};
 
-/// Settings of one site for the HTTP front end.
+/// Settings of one site for the HTTP front end. `budgets` returns the common place of its budget, if
+/// instances share a tier for the site.
 ///
 /// # Errors
 /// If the origin's `Host` is not valid in HTTP; the configuration check rules that out.
-pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
+pub(crate) fn of_site(
+    config: &ResolvedSite,
+    budgets: impl Fn(&str) -> Option<Arc<dyn OriginBudgets>>,
+) -> anyhow::Result<SiteSettings> {
     warn_of_risks(config);
     let origin = &config.origin;
     let host = origin.host.as_deref().map(HeaderValue::from_str).transpose();
@@ -28,6 +37,8 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             balance: origin.balance,
             host: host.with_context(|| format!("origin host of site {}", config.id))?,
             connections_max: origin.connections_max,
+            in_flight_max: origin.in_flight_max,
+            adaptive: origin.adaptive,
             keep_alive: origin.keep_alive,
             fields_max: origin.fields_max,
             head_max: origin.head_max,
@@ -36,6 +47,7 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
             health: origin.health.clone(),
             eject: origin.eject,
             retry: Some(origin.retry.clone()).filter(|retry| retry.attempts > 0),
+            budget: origin.budget.map(|total| of_budget(&config.id, total, budgets(&config.id))),
             breaker: origin.breaker.clone(),
         },
         fetch_timeout: config.fetch_timeout,
@@ -80,6 +92,15 @@ pub(crate) fn of_site(config: &ResolvedSite) -> anyhow::Result<SiteSettings> {
         tier_errors: config.tier_errors,
         rule_set: config.rules.set.clone(),
     })
+}
+
+fn of_budget(
+    site: &str,
+    total: Allowance,
+    budgets: Option<Arc<dyn OriginBudgets>>,
+) -> BudgetSettings {
+    let shared = budgets.map(|budgets| SharedBudget { name: site.into(), budgets });
+    BudgetSettings { total, shared }
 }
 
 fn of_endpoint(endpoint: &ResolvedEndpoint) -> EndpointSettings {

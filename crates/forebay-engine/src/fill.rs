@@ -40,6 +40,7 @@ use crate::flight::load::{
 use crate::flight::pass_markers::Marked;
 use crate::flight::recent_failures::RecentFailures;
 use crate::flight::source::Source;
+use crate::flight::waiting::Waiting;
 use crate::flight::{Flight, FlightResult, LeaderGuard};
 use crate::runtime::clock::ThreadDice;
 use crate::runtime::event::{Event, LeaseEvent};
@@ -328,6 +329,8 @@ impl<L: Load> Permitted<L> {
         let audience = fill.leading.flight().audience;
         let (started, exact) = (engine.clock.now(), engine.clock.exact());
         fill.number = engine.flights.next_number();
+        let leading = &fill.leading;
+        leading.load.begins(Waiting::new(leading.flight().clone(), leading.reply.is_none()));
         // A loader may panic before it has returned its future, too. The future is large, and each
         // wrapper would move it.
         let answer = {

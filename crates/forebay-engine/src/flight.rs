@@ -16,6 +16,7 @@ pub(crate) mod pass_markers;
 mod purging;
 pub(crate) mod recent_failures;
 pub(crate) mod source;
+pub(crate) mod waiting;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -409,6 +410,10 @@ impl Flight {
 
     pub(crate) fn waits_for_instance(&self) -> bool {
         self.waits_for_instance.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_followers(&self) -> bool {
+        self.followers.load(Ordering::Relaxed) > 0
     }
 
     /// Takes the duty to release the lease. Returns `true` the first time.

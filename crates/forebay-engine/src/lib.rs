@@ -48,6 +48,7 @@ pub use flight::load::{
     Passed,
 };
 pub use flight::source::Source;
+pub use flight::waiting::Waiting;
 pub use lookup::{
     BackOff, Coalesce, Lookup, LookupResult, Miss, Outcome, PassMarker, StoredVariant,
 };
@@ -63,6 +64,7 @@ pub use tiers::bus::{self, Bus, Newer};
 pub use tiers::conformance::{BrokenRule, check_tier};
 pub use tiers::error::TierError;
 pub use tiers::lease::{self, Leases};
+pub use tiers::origin_budget::OriginBudgets;
 pub use tiers::setup::{Namespaces, TierSetup};
 pub use tiers::tier::{Budget, LeasedWrite, Stored, Tier, TierErrors, WriteMode, Writer};
 pub use write::derive::FormAdded;

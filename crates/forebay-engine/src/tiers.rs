@@ -17,4 +17,5 @@ pub(crate) mod guard;
 pub(crate) mod lease_strategy;
 pub(crate) mod lease_token;
 pub(crate) mod lower;
+pub(crate) mod origin_budget;
 pub(crate) mod setup;

@@ -78,7 +78,10 @@ impl Failure {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Load(
-                LoadError::Overloaded(_) | LoadError::Unavailable(_) | LoadError::Tier(..),
+                LoadError::Overloaded(_)
+                | LoadError::OverBudget
+                | LoadError::Unavailable(_)
+                | LoadError::Tier(..),
             ) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Load(LoadError::Panicked(_)) | Self::Unreadable => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -171,6 +174,9 @@ impl Failure {
                 "The cache has reached a limit on waiting requests, memory or connections to the \
                  origin server. Try again later."
             }
+            Self::Load(LoadError::OverBudget) => {
+                "The budget of requests to the origin server is used up. Try again later."
+            }
             Self::Load(LoadError::Unavailable(_)) => {
                 "The origin server failed or was too slow, and is not asked for a while. Try again later."
             }
@@ -207,6 +213,7 @@ impl Failure {
                 | LoadError::Unreachable(_)
                 | LoadError::TimedOut(_)
                 | LoadError::Overloaded(_)
+                | LoadError::OverBudget
                 | LoadError::Unavailable(_)
         )
     }
@@ -318,6 +325,7 @@ mod tests {
             (Failure::Load(LoadError::TimedOut(Duration::ZERO)), 504),
             (Failure::Load(LoadError::NotCached), 504),
             (Failure::Load(LoadError::Overloaded("x")), 503),
+            (Failure::Load(LoadError::OverBudget), 503),
             (Failure::Load(LoadError::Unavailable(Duration::ZERO)), 503),
             (Failure::Load(LoadError::Tier("redis", TierError::TimedOut)), 503),
             (Failure::Load(LoadError::origin("x")), 502),

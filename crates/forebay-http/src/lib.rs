@@ -18,7 +18,7 @@
 //! | `phase` | phase of the process | |
 //! | `record` | record of a response, made when it ends | client |
 //! | `settings`, `authority` | settings of a site; host and port | |
-//! | `endpoint_status` | status of an origin server, for reports | |
+//! | `endpoint_status`, `origin_status` | status of an origin server; load and budget of an origin, for reports | |
 //! | [`explanation`] | explanation of a request, for reports | |
 //! | `client` | client and connection of a request | |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | record |
@@ -39,6 +39,7 @@ mod failure;
 mod load;
 pub mod metrics;
 mod origin;
+mod origin_status;
 mod phase;
 mod record;
 pub mod request_guard;
@@ -54,6 +55,7 @@ pub use authority::normalise_authority;
 pub use client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
 pub use endpoint_status::{EndpointStatus, OriginUsage};
 pub use metrics::{DrainCut, Metrics};
+pub use origin_status::BudgetStatus;
 pub use phase::Phase;
 pub use record::{
     AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, MethodLabel, Outcome, RequestFields,
@@ -63,9 +65,10 @@ pub use response::body::ResponseBody;
 pub use service::Service;
 pub use service::explain::{ExplainRequest, LiveResponse};
 pub use settings::{
-    Balance, BreakerSettings, ClientAccess, CompressSettings, EjectionSettings, EndpointAddress,
-    EndpointSettings, EndpointTls, Fallback, HealthCheckSettings, HostPattern, OptIns,
-    OriginSettings, PhaseTimeouts, RateLimitSettings, RetryOn, RetrySettings, SiteSettings,
+    Balance, BreakerSettings, BudgetSettings, ClientAccess, CompressSettings, EjectionSettings,
+    EndpointAddress, EndpointSettings, EndpointTls, Fallback, HealthCheckSettings, HostPattern,
+    OptIns, OriginSettings, PhaseTimeouts, RateLimitSettings, RetryOn, RetrySettings, SharedBudget,
+    SiteSettings,
 };
 pub use site::key;
 pub use site::prefix_purge::PrefixError;

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use forebay_core::Key;
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
-    Loaded, Outcome, Select, Watch,
+    Loaded, Outcome, Select, Waiting, Watch,
 };
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
@@ -157,6 +157,10 @@ impl Select for HttpLoad {
 }
 
 impl Load for HttpLoad {
+    fn begins(&self, waiting: Waiting) {
+        self.0.request.urgency.begins(waiting);
+    }
+
     /// Runs all exchanges of the load within one `fetch_timeout`.
     async fn load(
         &self,
@@ -168,6 +172,7 @@ impl Load for HttpLoad {
             FetchMode::Whole | FetchMode::AsRequested => &Method::GET,
         };
         let request = &self.0.request;
+        request.note_stale(prior.as_deref());
         let begun = request.clock.exact();
         let loaded = request.with_timeout(pin!(self.0.load(prior.as_deref(), company))).await;
         request.log_failure(method, prior.as_deref(), &loaded);

@@ -59,7 +59,7 @@ const SECONDS: [f64; 22] = [
 const STALENESS: [f64; 8] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0, 86_400.0];
 
 /// Results of loads.
-const LOADS: [&str; 12] = [
+const LOADS: [&str; 13] = [
     "stored",
     "unchanged",
     "pass",
@@ -69,6 +69,7 @@ const LOADS: [&str; 12] = [
     "timed-out",
     "answered",
     "overloaded",
+    "over-budget",
     "breaker-open",
     "tier-failed",
     "panicked",

@@ -9,6 +9,8 @@
 //! | `health`, `check` | their health, and the checks of it |
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
 //! | `pool`, `connection`, `stream` | idle connections; one connection, and the socket below it |
+//! | `admission`, `urgency` | limit on concurrent requests, budget and queue; which request goes first |
+//! | `budget` | exchanges about the budget that all instances share |
 //! | `accept` | validation of response heads |
 //! | `breaker` | circuit breaker |
 //! | `body`, `progress` | response bodies; time spent waiting for a client's request body |
@@ -17,9 +19,11 @@
 //! | `switch` | protocol switches |
 
 mod accept;
+mod admission;
 mod balance;
 mod body;
 mod breaker;
+mod budget;
 mod check;
 mod connection;
 mod endpoint;
@@ -34,9 +38,9 @@ mod progress;
 mod retry;
 mod stream;
 mod switch;
+mod urgency;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,12 +51,14 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
+use crate::origin_status::{BudgetStatus, OriginLoad};
 use crate::request_guard::Interims;
 use crate::settings::{OriginSettings, SiteSettings};
 use accept::{HeadLimits, InvalidHead};
+use admission::Admission;
 use body::Exchange;
 pub(crate) use body::OriginBody;
 use breaker::{Decision, SiteBreaker};
@@ -65,12 +71,13 @@ use progress::Progress;
 pub(crate) use retry::Again;
 use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
+pub(crate) use urgency::{LoadUrgency, Urgency};
 
-/// Returns how many of an origin's connections may carry unshared responses. Such a connection is
-/// in use while its client reads, so slow clients could occupy all of them; a quarter is reserved
-/// for shared responses.
-const fn unshared_connections_max(connections_max: usize) -> usize {
-    connections_max - connections_max / 4
+/// Returns how many of the concurrent requests to an origin may have unshared responses. Such a
+/// request runs while its client reads, so slow clients could occupy all of them; a quarter is
+/// reserved for shared responses.
+const fn unshared_max(requests_max: usize) -> usize {
+    requests_max - requests_max / 4
 }
 
 /// Error text for an unshared response that found no connection.
@@ -85,10 +92,7 @@ pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + S
 #[derive(Debug)]
 pub(crate) struct Origin {
     group: Arc<Group>,
-    connections: Arc<Semaphore>,
-    connections_max: usize,
-    /// Number of requests that wait for a free connection.
-    waiting: AtomicUsize,
+    admission: Arc<Admission>,
     unshared: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
     retries: Option<Retries>,
@@ -111,39 +115,41 @@ pub(crate) struct FetchRequest {
     pub(crate) body: RequestBody,
     /// Sender of interim responses to the requesting client.
     pub(crate) interims: Interims,
+    /// Urgency among the requests that wait for the origin.
+    pub(crate) urgency: Urgency,
 }
 
 impl Origin {
-    /// Creates an origin, and starts the checks of its endpoints.
+    /// Creates an origin, and starts the checks of its endpoints and the tasks of its budget.
     ///
     /// # Panics
-    /// Panics outside of a Tokio runtime if there are checks.
+    /// Panics outside of a Tokio runtime if there are checks or a budget.
     pub(crate) fn new(settings: &SiteSettings) -> Self {
         Self::with(settings, None)
     }
 
     /// Creates the origin that replaces this one after a reload. It keeps the endpoints whose settings
-    /// are the same, with their connections.
+    /// are the same, with their connections, and the running requests if their bounds are the same.
     pub(crate) fn replaced(&self, settings: &SiteSettings) -> Self {
         Self::with(settings, Some(self))
     }
 
     fn with(settings: &SiteSettings, before: Option<&Self>) -> Self {
         let (origin, fetch_timeout) = (&settings.origin, settings.fetch_timeout);
-        let connections_max = origin.connections_max;
+        let requests_max = origin.requests_max();
         let group = Group::new(settings, before.map(|before| &*before.group));
         Checks::start(origin, &group);
+        let known_admission = before.map(|before| &before.admission);
+        let known_admission = known_admission.filter(|known| known.is_of(origin)).cloned();
         let known = before.and_then(|before| before.retries.as_ref());
         let counts = known.map_or_else(Arc::default, |retries| retries.counts.clone());
         let retries = |retry| Retries::new(retry, group.requests(), counts);
         Self {
             retries: origin.retry.as_ref().map(retries),
             group,
-            connections: Arc::new(Semaphore::new(connections_max)),
-            connections_max,
-            waiting: AtomicUsize::new(0),
-            unshared: Arc::new(Semaphore::new(unshared_connections_max(connections_max))),
-            tunnels: switch::tunnel_semaphore(connections_max),
+            admission: known_admission.unwrap_or_else(|| Admission::new(origin)),
+            unshared: Arc::new(Semaphore::new(unshared_max(requests_max))),
+            tunnels: switch::tunnel_semaphore(requests_max),
             breaker: origin.breaker.as_ref().map(SiteBreaker::new),
             limits: HeadLimits::of(origin),
             fetch_timeout,
@@ -159,13 +165,14 @@ impl Origin {
         hostless(&one.origin) == hostless(&other.origin) && one.fetch_timeout == other.fetch_timeout
     }
 
-    /// Sends a request and returns the response head. Acquiring a connection, connecting and
-    /// receiving the head take at most the site's `fetch_timeout` together, retries included, not
-    /// counting time spent waiting for the client's request body. `again` builds the request for
-    /// retries; without it, the request is sent again only if nothing of it was sent.
+    /// Sends a request and returns the response head. The wait for limits and budget, connecting and
+    /// receiving the head take at most the site's `fetch_timeout` together, the wait at most half of
+    /// it, retries included, not counting time spent waiting for the client's request body. `again`
+    /// builds the request for retries; without it, the request is sent again only if nothing of it
+    /// was sent.
     ///
     /// # Errors
-    /// Returns an error if no connection is free, the origin cannot be reached, the head does not
+    /// Returns an error if limits or budget are used up, the origin cannot be reached, the head does not
     /// arrive in time, or the head is invalid.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
@@ -174,7 +181,7 @@ impl Origin {
         company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
         let Some(breaker) = &self.breaker else {
-            return self.fetch_admitted(request, again, company).await;
+            return self.fetch_admitted(request, again, company, &Notify::new()).await;
         };
         let has_no_body = request.body.is_end_stream();
         match breaker.admit(has_no_body)? {
@@ -184,7 +191,9 @@ impl Origin {
                 Err(breaker.unavailable())
             }
             Decision::Call(call) | Decision::Trial(call) => {
-                breaker.run(call, company, self.fetch_admitted(request, again, company)).await
+                let admitted = Notify::new();
+                let fetched = self.fetch_admitted(request, again, company, &admitted);
+                breaker.run(call, company, &admitted, fetched).await
             }
         }
     }
@@ -196,20 +205,18 @@ impl Origin {
         tokio::spawn(async move {
             let Some(breaker) = &origin.breaker else { return };
             if let Ok(Decision::Trial(call)) = breaker.admit(true) {
-                let fetched = origin.fetch_admitted(request, None, Audience::Shared);
-                let _ = breaker.run(call, Audience::Shared, fetched).await;
+                let admitted = Notify::new();
+                let fetched = origin.fetch_admitted(request, None, Audience::Shared, &admitted);
+                let _ = breaker.run(call, Audience::Shared, &admitted, fetched).await;
             }
         });
     }
 
     /// Returns how many connections are in use, and how many requests wait for one.
     pub(crate) fn usage(&self) -> OriginUsage {
-        let free = self.connections.available_permits();
-        OriginUsage {
-            connections: self.connections_max.saturating_sub(free),
-            connections_max: self.connections_max,
-            waiting: self.waiting.load(Ordering::Relaxed),
-        }
+        let OriginLoad { in_flight, waiting, .. } = self.load();
+        let connections_max = self.admission.requests_max();
+        OriginUsage { connections: in_flight, connections_max, waiting }
     }
 
     /// Returns the state of the circuit breaker; `None` if there is none.
@@ -236,25 +243,44 @@ impl Origin {
         self.group.statuses()
     }
 
+    /// Returns the load of the origin by this process.
+    pub(crate) fn load(&self) -> OriginLoad {
+        self.admission.load()
+    }
+
+    /// Returns the status of the budget, if there is one.
+    pub(crate) fn budget_status(&self) -> Option<BudgetStatus> {
+        self.admission.budget_status()
+    }
+
     /// Returns the numbers of retries by result; `None` if there are no retries.
     pub(crate) fn retries(&self) -> Option<[(&'static str, u64); 3]> {
         self.retries.as_ref().map(|retries| retries.counts.totals())
     }
 
+    /// Fetches a request that the breaker has admitted. Notifies `admitted` when limits and budget
+    /// permit it, too.
     async fn fetch_admitted(
         &self,
         request: FetchRequest,
         again: Again<'_>,
         company: Audience,
+        admitted: &Notify,
     ) -> Result<Response<OriginBody>, LoadError> {
         let progress = Progress::begin();
         let unshared = match company {
             Audience::Shared => None,
             Audience::Single => Some(self.acquire_unshared(&progress).await?),
         };
-        let mut answered = self.exchange_in_time(request, again, &progress).await?;
+        let mut answered = self.exchange_in_time(request, again, &progress, admitted).await?;
         answered.permits.unshared = unshared;
         self.receive(answered, &progress)
+    }
+
+    /// Returns the maximum wait for the permission to send a request: half of the time, so that the
+    /// origin has the other half. Otherwise no request would be answered in time under overload.
+    pub(super) fn admission_timeout(&self) -> Duration {
+        self.fetch_timeout / 2
     }
 
     async fn acquire_unshared(
@@ -262,7 +288,7 @@ impl Origin {
         progress: &Progress,
     ) -> Result<OwnedSemaphorePermit, LoadError> {
         let permit = self.unshared.clone().acquire_owned();
-        match tokio::time::timeout_at(progress.due(self.fetch_timeout), permit).await {
+        match tokio::time::timeout_at(progress.due(self.admission_timeout()), permit).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(LoadError::Overloaded(UNSHARED_LIMIT_REACHED)),
         }

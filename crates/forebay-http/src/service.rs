@@ -209,6 +209,8 @@ impl Service {
                 usage: site.origin_usage(),
                 endpoints: site.endpoints(),
                 retries: site.origin.retries(),
+                load: site.origin.load(),
+                budget: site.budget(),
             }),
             format,
         )

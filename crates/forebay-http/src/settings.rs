@@ -1,5 +1,6 @@
 //! Settings of a site and of its origin; immutable once built.
 
+mod budget;
 mod compress;
 mod health;
 mod origin;
@@ -18,6 +19,7 @@ use forebay_semantics::{Networks, PeerAddress, Rules};
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
+pub use budget::{BudgetSettings, SharedBudget};
 pub use compress::CompressSettings;
 pub use health::{EjectionSettings, HealthCheckSettings};
 pub use origin::{

@@ -24,6 +24,7 @@ use http::{HeaderMap, HeaderValue};
 use crate::authority::without_port;
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
 use crate::origin::Origin;
+use crate::origin_status::BudgetStatus;
 use crate::settings::{HostPattern, SiteSettings};
 use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
@@ -62,7 +63,7 @@ impl Site {
     /// Creates a site, without connecting to its origin, and starts the health checks of its endpoints.
     ///
     /// # Panics
-    /// Panics outside of a Tokio runtime if the settings have health checks.
+    /// Panics outside of a Tokio runtime if the settings have health checks or a budget.
     #[must_use]
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
@@ -121,6 +122,12 @@ impl Site {
     #[must_use]
     pub fn origin_usage(&self) -> OriginUsage {
         self.origin.usage()
+    }
+
+    /// Returns the status of the budget of the origin, if there is one.
+    #[must_use]
+    pub fn budget(&self) -> Option<BudgetStatus> {
+        self.origin.budget_status()
     }
 
     /// Returns `true` if the site accepts requests for this host, given in lower case.

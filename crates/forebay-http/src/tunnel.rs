@@ -33,7 +33,7 @@ pub(crate) const ENDING_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Size of the buffer of each direction, in bytes. When it is full, the sender waits.
 const BUFFER: usize = 16 << 10;
 
-/// Origin connection of a tunnel, with one permit of the origin's connections and one of its tunnels,
+/// Origin connection of a tunnel, with one permit of the origin's requests and one of its tunnels,
 /// released when it ends.
 pub struct Tunnel {
     origin: Box<dyn OriginIo>,
@@ -46,10 +46,11 @@ pub(crate) trait OriginIo: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> OriginIo for T {}
 
-/// Permits of a tunnel: one of all connections to the origin, and one of its tunnels.
+/// Permits of a tunnel: one of all requests to the origin, and one of its tunnels.
 #[derive(Debug)]
 pub(crate) struct TunnelPermits {
-    pub(crate) _connection: OwnedSemaphorePermit,
+    /// Permit of the request to the origin.
+    pub(crate) _request: Box<dyn Debug + Send + Sync>,
     pub(crate) _tunnel: OwnedSemaphorePermit,
     /// Count at one of several endpoints.
     pub(crate) _in_flight: Option<Box<dyn Debug + Send + Sync>>,

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`tier`] | the tier: reads, writes and removals; read it first | bus, lease, state, connection, entry, settings |
 //! | `lease` | leases: one instance at a time loads a key | bus, state, connection, entry, settings |
+//! | `origin_budget` | budgets of origins: claims of all instances | state, connection, entry |
 //! | `bus` | the stream of purges, detection of missed ones, checks of entries; changes by other programs | state, connection, purges, entry |
 //! | `state` | state of one tier: endpoints, bus position, held leases, known stamps | connection, purges, entry, settings |
 //! | `connection` | endpoints, their monitoring and connections, Lua scripts, wake-up messages | purges, entry, settings |
@@ -24,6 +25,7 @@ pub mod counts;
 mod entry;
 pub mod error;
 mod lease;
+mod origin_budget;
 mod purges;
 pub mod settings;
 mod state;

@@ -5,8 +5,9 @@
 
 use std::time::SystemTime;
 
+use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
 use forebay_core::{Condition, EndpointState};
-use forebay_http::{EndpointStatus, Phase};
+use forebay_http::{BudgetStatus, EndpointStatus, Phase};
 use serde_json::{Map, Value, json};
 
 use super::AdminState;
@@ -61,6 +62,10 @@ pub(super) fn health(state: &AdminState) -> Value {
     if !origins.is_empty() {
         health["origins"] = origins.into();
     }
+    let budgets = budgets(state);
+    if !budgets.is_empty() {
+        health["budgets"] = budgets.into();
+    }
     if let Some(cluster) = cluster(state) {
         health["cluster"] = cluster;
     }
@@ -82,6 +87,34 @@ fn origins(state: &AdminState) -> Map<String, Value> {
         }
     }
     origins
+}
+
+/// Budgets of origins by site: the whole, and the part of this instance.
+fn budgets(state: &AdminState) -> Map<String, Value> {
+    let sites = state.service.sites();
+    let shown = sites.iter().filter_map(|site| {
+        let BudgetStatus { is_shared, is_lost, instances, total, held, in_flight } =
+            site.budget()?;
+        let mut shown = json!({
+            "state": match (is_shared, is_lost) {
+                (false, _) => "local",
+                (true, false) => "shared",
+                (true, true) => "lost",
+            },
+            "instances": instances,
+        });
+        if total.slots < UNBOUNDED {
+            let used = in_flight;
+            shown["in_flight"] = json!({ "budget": total.slots, "held": held.slots, "used": used });
+        }
+        if total.rate < UNBOUNDED {
+            let per_second = |rate: u64| rate as f64 / RATE_UNIT as f64;
+            shown["rate"] =
+                json!({ "budget": per_second(total.rate), "held": per_second(held.rate) });
+        }
+        Some((site.settings.id.to_string(), shown))
+    });
+    shown.collect()
 }
 
 /// State of an origin server.

@@ -11,6 +11,8 @@ use super::resolved::{
 use super::rules::RuleWarning;
 use super::units::{ShortDuration, ShortSize};
 use super::warnings;
+use forebay_core::Allowance;
+use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -156,6 +158,9 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
         let (path, every) = (&health.path, ShortDuration(health.every));
         writeln!(out, "checks each server by GET {path} every {every},")?;
     }
+    if let Some(budget) = origin.budget {
+        writeln!(out, "with {} of all instances,", budget_shown(budget))?;
+    }
     writeln!(out, "and reuses responses without an explicit lifetime {lifetime}.")?;
     writeln!(
         out,
@@ -168,6 +173,15 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
         Some(redis) => redis_summary(redis, out),
         None => Ok(()),
     }
+}
+
+/// Budget of an origin in words.
+fn budget_shown(budget: Allowance) -> String {
+    let slots = (budget.slots < UNBOUNDED).then(|| format!("{} concurrent requests", budget.slots));
+    let per_second = budget.rate as f64 / RATE_UNIT as f64;
+    let rate = (budget.rate < UNBOUNDED).then(|| format!("{per_second} requests per second"));
+    let parts: Vec<_> = slots.into_iter().chain(rate).collect();
+    format!("at most {}", parts.join(" and "))
 }
 
 /// Servers of an origin, with their weights and the choice among them.
@@ -257,6 +271,7 @@ mod tests {
                 && !matches!(spec.table, Table::Tls | Table::TlsCertificate | Table::SiteFallback)
                 && !matches!(spec.table, Table::TlsAcme | Table::TlsAcmeAccount)
                 && !matches!(spec.table, Table::SiteRateLimit | Table::OriginHealth)
+                && spec.table != Table::OriginBudget
         };
         for spec in options::all().filter(|spec| is_used(spec)) {
             row(&spec.path().replacen("site.", "site[0].", 1));

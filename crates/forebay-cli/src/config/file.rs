@@ -34,6 +34,8 @@ pub(crate) struct SiteFile {
     pub(crate) eject: Option<Section>,
     /// `[site.origin.retry]`
     pub(crate) retry: Option<Section>,
+    /// `[site.origin.budget]`
+    pub(crate) budget: Option<Section>,
     pub(crate) redis: Option<RedisFile>,
     pub(crate) lease: Option<Section>,
     /// `[[site.rule]]`: list of tables.
@@ -364,7 +366,7 @@ impl Walk<'_> {
         let (mut origin, mut redis, mut lease, mut rate_limit) = (None, None, None, None);
         let (mut rules, mut transforms) = (None, None);
         let (mut breaker, mut fallback, mut compress) = (None, None, None);
-        let (mut health, mut eject, mut retry) = (None, None, None);
+        let (mut health, mut eject, mut retry, mut budget) = (None, None, None, None);
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("origin", DeValue::Table(fields)) => {
@@ -378,6 +380,9 @@ impl Walk<'_> {
                             }
                             "eject" => eject = self.subtable(Table::OriginEject, &section, value),
                             "retry" => retry = self.subtable(Table::OriginRetry, &section, value),
+                            "budget" => {
+                                budget = self.subtable(Table::OriginBudget, &section, value);
+                            }
                             _ => self.field(&mut section, key, value),
                         }
                     }
@@ -407,6 +412,7 @@ impl Walk<'_> {
             health,
             eject,
             retry,
+            budget,
             redis,
             lease,
             rate_limit,

@@ -97,6 +97,11 @@ fn introduction(table: Table) -> &'static str {
             "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
         }
         Table::OriginHealth | Table::OriginEject | Table::OriginRetry => of_servers(table),
+        Table::OriginBudget => {
+            "Also written `budget = { in_flight = 64, rate = \"200/s\" }` in `[site.origin]`: bound of \
+             the requests of all instances ([origins.md](origins.md#a-budget-for-all-instances)). \
+             At least one of both is required."
+        }
         Table::SiteBreaker => {
             "Below its `[[site]]`: the circuit breaker of its origin \
              ([origins.md](origins.md#an-origin-that-fails-or-hangs))."

@@ -37,6 +37,8 @@ pub(crate) enum Table {
     OriginEject,
     /// `[site.origin.retry]`
     OriginRetry,
+    /// `[site.origin.budget]`
+    OriginBudget,
     /// `[site.lease]`
     SiteLease,
     /// `[site.breaker]`
@@ -69,6 +71,7 @@ impl Table {
         Self::OriginHealth,
         Self::OriginEject,
         Self::OriginRetry,
+        Self::OriginBudget,
         Self::SiteLease,
         Self::SiteBreaker,
         Self::SiteFallback,
@@ -96,6 +99,7 @@ impl Table {
             Self::OriginHealth => "site.origin.health",
             Self::OriginEject => "site.origin.eject",
             Self::OriginRetry => "site.origin.retry",
+            Self::OriginBudget => "site.origin.budget",
             Self::SiteLease => "site.lease",
             Self::SiteBreaker => "site.breaker",
             Self::SiteFallback => "site.fallback",
@@ -124,6 +128,7 @@ impl Table {
             Self::OriginHealth => "[site.origin.health]",
             Self::OriginEject => "[site.origin.eject]",
             Self::OriginRetry => "[site.origin.retry]",
+            Self::OriginBudget => "[site.origin.budget]",
             Self::SiteLease => "[site.lease]",
             Self::SiteBreaker => "[site.breaker]",
             Self::SiteFallback => "[site.fallback]",
@@ -149,7 +154,7 @@ impl Table {
                 "rule",
                 "transform",
             ],
-            Self::SiteOrigin => &["health", "eject", "retry"],
+            Self::SiteOrigin => &["health", "eject", "retry", "budget"],
             _ => &[],
         }
     }

@@ -1,6 +1,6 @@
 //! Valid values that rarely are what the operator wants.
 
-use super::resolved::ResolvedConfig;
+use super::resolved::{ResolvedConfig, ResolvedSite};
 use super::units::ShortDuration;
 
 /// Returns warnings about a configuration, one sentence each.
@@ -15,5 +15,14 @@ pub(crate) fn of(config: &ResolvedConfig) -> Vec<String> {
             ShortDuration(site.fetch_timeout)
         )
     });
-    warning.collect()
+    let has_no_tier = |site: &&ResolvedSite| config.redis.is_none() && site.redis.is_none();
+    let alone = config.sites.iter().filter(|site| site.origin.budget.is_some());
+    let alone = alone.filter(has_no_tier).map(|site| {
+        format!(
+            "site {}: the budget of the origin holds for each process on its own, because no tier is \
+             shared: add [redis] if there are several instances",
+            site.id
+        )
+    });
+    warning.chain(alone).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use forebay_engine::{Clock, Event, Namespaces, Observer, TierSetup};
+use forebay_engine::{Clock, Event, Namespaces, Observer, OriginBudgets, TierSetup};
 use forebay_http::Metrics;
 use forebay_http::metrics::TierCounter;
 use forebay_redis::{EndpointState, Notice, NoticeListener, Redis, SharingState};
@@ -155,6 +155,12 @@ fn log_bus_event(event: Event<'_>) {
         }
         _ => {}
     }
+}
+
+/// Returns the common place of the budget of a site; `None` if no tier is shared for the site.
+pub(crate) fn budgets_of(tiers: &[SharedTier], site: &str) -> Option<Arc<dyn OriginBudgets>> {
+    let tier = tiers.iter().find(|tier| tier.namespaces.contains(site.as_bytes()))?;
+    Some(Arc::new(tier.redis.clone()))
 }
 
 /// Returns why a tier is degraded: it must use its nearest server for reads and writes, and share

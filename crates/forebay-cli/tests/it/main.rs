@@ -51,6 +51,7 @@ mod admin;
 mod apart;
 mod bad_input;
 mod broken;
+mod budget;
 mod clocks;
 mod cluster;
 mod cluster_trouble;

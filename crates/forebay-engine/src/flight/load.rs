@@ -12,6 +12,7 @@ use crate::entry::body::Content;
 use crate::entry::select::Select;
 use crate::entry::{Entry, Head};
 use crate::flight::batch::BatchPart;
+use crate::flight::waiting::Waiting;
 use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
 use crate::tiers::tier::TierErrors;
@@ -31,6 +32,9 @@ pub trait Load: Select + HeadCodec + Clone + 'static {
         prior: Option<Arc<Entry>>,
         company: Audience,
     ) -> impl Future<Output = Result<Loaded, LoadError>> + Send;
+
+    /// Takes the handle that shows who waits for this load. Called before [`load`](Self::load).
+    fn begins(&self, _waiting: Waiting) {}
 
     /// Returns the options of this load.
     fn options(&self) -> LoadOptions {
@@ -210,6 +214,10 @@ pub enum LoadError {
     /// limit.
     #[error("rejected at a limit: {0}")]
     Overloaded(&'static str),
+    /// The load did not start, because the budget of the origin, which all instances share, was
+    /// used up.
+    #[error("the budget of requests to the origin is used up")]
+    OverBudget,
     /// The circuit breaker of the origin is open; the duration is the time until its next trial.
     #[error("the circuit breaker of the origin is open")]
     Unavailable(Duration),
@@ -244,6 +252,7 @@ impl LoadError {
             Self::TimedOut(_) => "timed-out",
             Self::Answered(_) => "answered",
             Self::Overloaded(_) => "overloaded",
+            Self::OverBudget => "over-budget",
             Self::Unavailable(_) => "breaker-open",
             Self::Tier(..) => "tier-failed",
             Self::Panicked(_) => "panicked",
@@ -272,6 +281,7 @@ impl LoadError {
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Overloaded(_)
+            | Self::OverBudget
             | Self::Unavailable(_) => OriginFailure::Unreachable(demand.stale_if_unreachable),
             Self::RecentlyFailed(cause) => cause.trouble(demand),
             Self::Origin(_)
@@ -292,6 +302,7 @@ impl LoadError {
             | Self::Answered(_)
             | Self::Panicked(_) => true,
             Self::Overloaded(_)
+            | Self::OverBudget
             | Self::Unavailable(_)
             | Self::RecentlyFailed(_)
             | Self::Tier(..)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_engine::{
-    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Select,
+    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Select, Waiting,
 };
 use forebay_semantics::ResponseRef;
 use forebay_semantics::lifetime::{initial_age, lifetime};
@@ -108,6 +108,10 @@ impl Select for ByBodyLoad {
 }
 
 impl Load for ByBodyLoad {
+    fn begins(&self, waiting: Waiting) {
+        self.load.request().urgency.begins(waiting);
+    }
+
     async fn load(
         &self,
         prior: Option<Arc<Entry>>,

@@ -20,7 +20,7 @@ use super::selecting::selecting;
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
-use crate::origin::{Again, FetchRequest, is_idle_close, no_body};
+use crate::origin::{Again, FetchRequest, LoadUrgency, is_idle_close, no_body};
 use crate::record::RequestId;
 use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
@@ -56,6 +56,8 @@ pub(crate) struct ClientRequest {
     pub(crate) id: RequestId,
     /// Recorder of decisions.
     pub(crate) recorder: DecisionRecorder,
+    /// Urgency of the load.
+    pub(crate) urgency: LoadUrgency,
 }
 
 impl Select for ClientRequest {
@@ -75,6 +77,17 @@ impl ClientRequest {
         let patience = self.rules.fetch_timeout(&self.site);
         let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
         loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+    }
+
+    /// Records whether the stored response may be served if the load does not start.
+    pub(super) fn note_stale(&self, prior: Option<&Entry>) {
+        if self.site.settings.origin.budget.is_none() {
+            return;
+        }
+        let failure = LoadError::OverBudget.trouble(&self.site.settings.demand);
+        if prior.is_some_and(|prior| may_fall_back(&prior.meta, failure, self.clock.now())) {
+            self.urgency.set_has_stale();
+        }
     }
 
     /// Logs a failed load whose stored response may be served stale instead. Other failures are
@@ -223,7 +236,8 @@ impl ClientRequest {
         self.site.ask_without_coding(&mut headers);
         with(&mut headers);
         let (target, interims) = (self.origin_target(), self.interims.clone());
-        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims }
+        let urgency = self.urgency.of(&self.headers);
+        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
     }
 
     /// Creates the head of an entry from a response. The derived forms of `prior` are kept if it has

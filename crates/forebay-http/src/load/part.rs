@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
     Audience, Content, Entry, Head, HeadCodec, Load, LoadError, Loaded, Lookup, LookupResult,
-    Passed, Select, Watch,
+    Passed, Select, Waiting, Watch,
 };
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
@@ -52,6 +52,10 @@ impl Select for PartLoad {
 }
 
 impl Load for PartLoad {
+    fn begins(&self, waiting: Waiting) {
+        self.0.request().urgency.begins(waiting);
+    }
+
     async fn load(
         &self,
         prior: Option<Arc<Entry>>,

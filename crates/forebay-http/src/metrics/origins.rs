@@ -1,5 +1,8 @@
 //! Metrics of origins.
 
+use std::sync::atomic::AtomicU64;
+
+use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
 use forebay_core::{CallState, EndpointState};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,6 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::{SiteLabel, raise};
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
+use crate::origin_status::{BudgetStatus, OriginLoad};
 
 /// State of the origin of one site.
 pub(crate) struct SiteOrigin<'s> {
@@ -20,6 +24,9 @@ pub(crate) struct SiteOrigin<'s> {
     pub(crate) endpoints: Vec<EndpointStatus>,
     /// Numbers of retries by result, if there are retries.
     pub(crate) retries: Option<[(&'static str, u64); 3]>,
+    pub(crate) load: OriginLoad,
+    /// Status of the budget, if there is one.
+    pub(crate) budget: Option<BudgetStatus>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +39,13 @@ pub(super) struct OriginMetrics {
     requests: Family<ResultLabels, Counter>,
     ejections: Family<ReasonLabels, Counter>,
     checks: Family<ResultLabels, Counter>,
-    retries: Family<RetryLabels, Counter>,
+    retries: Family<SiteResultLabels, Counter>,
+    limit: Family<SiteLabel, Gauge>,
+    in_flight: Family<SiteLabel, Gauge>,
+    admissions: Family<SiteResultLabels, Counter>,
+    budget: Family<BudgetLabels, Gauge<f64, AtomicU64>>,
+    budget_held: Family<BudgetLabels, Gauge<f64, AtomicU64>>,
+    budget_lost: Family<SiteLabel, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,9 +62,15 @@ struct ResultLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RetryLabels {
+struct SiteResultLabels {
     site: Box<str>,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BudgetLabels {
+    site: Box<str>,
+    part: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,7 +95,7 @@ impl OriginMetrics {
         );
         registry.register(
             "origin_waiting",
-            "Requests that wait now for a free connection to the origin of a site",
+            "Requests that wait now for the limit on requests to the origin of a site, or for its budget",
             self.waiting.clone(),
         );
         registry.register(
@@ -110,6 +129,42 @@ impl OriginMetrics {
             "Requests sent to an origin again, and retries refused by the budget, by result",
             self.retries.clone(),
         );
+        registry.register(
+            "origin_limit",
+            "Maximum number of concurrent requests to an origin (in_flight_max, adaptive)",
+            self.limit.clone(),
+        );
+        registry.register(
+            "origin_in_flight",
+            "Requests to an origin that are in progress",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "origin_admissions",
+            "Requests for admission to an origin, by result",
+            self.admissions.clone(),
+        );
+        self.register_budget(registry);
+    }
+
+    fn register_budget(&self, registry: &mut Registry) {
+        registry.register(
+            "origin_budget",
+            "Budget of requests to an origin that all instances share, by part (in_flight: \
+             concurrent requests, rate: requests per second)",
+            self.budget.clone(),
+        );
+        registry.register(
+            "origin_budget_held",
+            "Part of the budget of an origin that this instance may use, by part",
+            self.budget_held.clone(),
+        );
+        registry.register(
+            "origin_budget_lost",
+            "Whether the shared tier with the budget of an origin does not answer, so that this \
+             instance uses an equal part: 1 yes, 0 no",
+            self.budget_lost.clone(),
+        );
     }
 
     /// Replaces the gauges by the states of the current sites, and updates the counters.
@@ -119,7 +174,12 @@ impl OriginMetrics {
         self.waiting.clear();
         self.up.clear();
         self.endpoint_state.clear();
-        for SiteOrigin { site, breaker, usage, endpoints, retries } in origins {
+        let gauges = [&self.limit, &self.in_flight, &self.budget_lost];
+        gauges.into_iter().for_each(Family::clear);
+        [&self.budget, &self.budget_held].into_iter().for_each(Family::clear);
+        for SiteOrigin { site, breaker, usage, endpoints, retries, load, budget } in origins {
+            self.refresh_load(site, &load);
+            self.refresh_budget(site, budget);
             let label = SiteLabel { site: site.into() };
             let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
             self.connections_max.get_or_create(&label).set(gauge(usage.connections_max));
@@ -132,11 +192,35 @@ impl OriginMetrics {
                 });
             }
             for (result, total) in retries.into_iter().flatten() {
-                let labels = RetryLabels { site: site.into(), result };
+                let labels = SiteResultLabels { site: site.into(), result };
                 raise(&self.retries.get_or_create(&labels).clone(), total);
             }
             endpoints.iter().for_each(|endpoint| self.refresh_endpoint(site, endpoint));
         }
+    }
+
+    fn refresh_load(&self, site: &str, load: &OriginLoad) {
+        let label = SiteLabel { site: site.into() };
+        for (gauge, value) in [(&self.limit, load.limit), (&self.in_flight, load.in_flight)] {
+            gauge.get_or_create(&label).set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        for (result, total) in load.results {
+            let labels = SiteResultLabels { site: site.into(), result };
+            raise(&self.admissions.get_or_create(&labels).clone(), total);
+        }
+    }
+
+    fn refresh_budget(&self, site: &str, status: Option<BudgetStatus>) {
+        let Some(BudgetStatus { total, held, is_lost, .. }) = status else { return };
+        for (gauge, amount) in [(&self.budget, total), (&self.budget_held, held)] {
+            let rate = amount.rate as f64 / RATE_UNIT as f64;
+            let parts =
+                [("in_flight", total.slots, amount.slots as f64), ("rate", total.rate, rate)];
+            for (part, _, value) in parts.into_iter().filter(|(_, total, _)| *total < UNBOUNDED) {
+                gauge.get_or_create(&BudgetLabels { site: site.into(), part }).set(value);
+            }
+        }
+        self.budget_lost.get_or_create(&SiteLabel { site: site.into() }).set(is_lost.into());
     }
 
     fn refresh_endpoint(&self, site: &str, status: &EndpointStatus) {

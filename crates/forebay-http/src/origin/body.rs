@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
+use super::admission::RequestPermit;
 use super::endpoint::InFlight;
 use super::pool::PooledConnection;
 
@@ -38,7 +39,8 @@ pub(super) struct Exchange {
 /// Permits that a response holds until its body has been received.
 #[derive(Debug)]
 pub(super) struct ConnectionPermits {
-    pub(super) connection: OwnedSemaphorePermit,
+    /// Permit of the request.
+    pub(super) request: RequestPermit,
     /// Permit of an unshared response.
     pub(super) unshared: Option<OwnedSemaphorePermit>,
     /// Count at the endpoint; absent if there is one endpoint only.

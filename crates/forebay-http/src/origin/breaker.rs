@@ -85,23 +85,31 @@ impl SiteBreaker {
         LoadError::Unavailable(self.time_left())
     }
 
-    /// Makes a call and records its result. If the breaker opens, a call whose answer is shared ends
+    /// Makes a call and records its result. The time before `admitted` is notified is a wait in a queue
+    /// of this process, which says nothing about the origin. If the breaker opens, a call whose answer is shared ends
     /// at once: otherwise all who wait for it would wait for an origin that does not answer.
     pub(super) async fn run<B>(
         &self,
         mut call: RunningCall<'_>,
         company: Audience,
+        admitted: &Notify,
         exchange: impl Future<Output = Result<Response<B>, LoadError>>,
     ) -> Result<Response<B>, LoadError> {
         let (mut exchange, mut opened) = (pin!(exchange), pin!(self.opened.notified()));
+        let mut admitted = pin!(admitted.notified());
         let mut slow = pin!(sleep_until(call.begun + self.slow_call));
-        let mut may_become_slow = call.is_timed && !self.slow_call.is_zero();
+        let may_become_slow = call.is_timed && !self.slow_call.is_zero();
+        let (mut waits, mut is_timed) = (may_become_slow, false);
         let result = loop {
             tokio::select! {
                 biased;
                 result = exchange.as_mut() => break result,
-                () = slow.as_mut(), if may_become_slow => {
-                    may_become_slow = false;
+                () = admitted.as_mut(), if waits => {
+                    (waits, is_timed) = (false, true);
+                    slow.as_mut().reset(Instant::now() + self.slow_call);
+                }
+                () = slow.as_mut(), if is_timed => {
+                    is_timed = false;
                     call.became_slow();
                 }
                 () = opened.as_mut(), if company == Audience::Shared => {
@@ -123,7 +131,9 @@ impl SiteBreaker {
                 CallResult::Failed
             }
             Ok(_) => CallResult::Worked,
-            Err(LoadError::Overloaded(_) | LoadError::Unavailable(_)) => CallResult::Abandoned,
+            Err(LoadError::Overloaded(_) | LoadError::OverBudget | LoadError::Unavailable(_)) => {
+                CallResult::Abandoned
+            }
             Err(error) if ClientFault::in_error(error).is_some() => CallResult::Abandoned,
             Err(_) => CallResult::Failed,
         }

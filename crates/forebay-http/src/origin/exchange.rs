@@ -3,16 +3,16 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use forebay_core::LoadSign;
 use forebay_engine::LoadError;
 use http::header::TRANSFER_ENCODING;
 use http::uri::Uri;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
@@ -37,54 +37,25 @@ pub(super) struct Answered {
     pub(super) permits: ConnectionPermits,
 }
 
-/// Guard of a request that waits for a free connection.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn begin(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Origin {
-    /// Sends a request, and again where the settings allow it. Returns the response head, which is
-    /// validated unless it is a 101.
+    /// Sends a request when limits and budget permit it, then notifies `admitted`; and sends it again
+    /// where the settings allow it. Returns the response head, which is validated unless it is a 101.
     pub(super) async fn exchange_in_time(
         &self,
         request: FetchRequest,
         again: Again<'_>,
         progress: &Progress,
+        admitted: &Notify,
     ) -> Result<Answered, LoadError> {
-        let connection_permit = match self.connections.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => self.wait_for_connection(progress).await?,
-        };
-        let (exchanged, in_flight) = self.attempts(request, again, progress).await?;
-        let permits =
-            ConnectionPermits { connection: connection_permit, unshared: None, in_flight };
+        let due = progress.due(self.admission_timeout());
+        let mut permit = self.admission.admit(&request.urgency, due).await?;
+        admitted.notify_one();
+        let answered = self.attempts(request, again, progress).await;
+        permit.record(sign_of(&answered));
+        let (exchanged, in_flight) = answered?;
+        let permits = ConnectionPermits { request: permit, unshared: None, in_flight };
         let (response, connection) = exchanged;
         Ok(Answered { response, connection, permits })
-    }
-
-    async fn wait_for_connection(
-        &self,
-        progress: &Progress,
-    ) -> Result<OwnedSemaphorePermit, LoadError> {
-        let _waiting = Waiting::begin(&self.waiting);
-        let permit = self.connections.clone().acquire_owned();
-        match tokio::time::timeout_at(progress.due(self.fetch_timeout), permit).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(LoadError::Overloaded(
-                "all connections to the origin are in use; raise `connections_max` if the origin allows it",
-            )),
-        }
     }
 
     /// Sends a request until its result permits no retry.
@@ -112,7 +83,8 @@ impl Origin {
             let result = result_of(&exchanged);
             self.group.record(index, result);
             retrying.tried_at(index, result);
-            request = match retrying.next(exchanged, || self.group.requests()) {
+            let requests = || self.group.requests();
+            request = match retrying.next(exchanged, requests, &self.admission) {
                 Next::Done(exchanged) => {
                     return exchanged
                         .map(|exchanged| (exchanged, in_flight))
@@ -168,7 +140,7 @@ impl Origin {
         progress: &Progress,
         interims: &Arc<InterimCounter>,
     ) -> Request<TrackedBody> {
-        let FetchRequest { method, target, headers, body, interims: client } = request;
+        let FetchRequest { method, target, headers, body, interims: client, .. } = request;
         let is_sized = body.size_hint().exact().is_some();
         let mut request = Request::new(progress.track(body));
         *request.method_mut() = method;
@@ -203,6 +175,19 @@ async fn in_time(
         if progress.due(limit) <= Instant::now() {
             return Err(LoadError::TimedOut(limit).into());
         }
+    }
+}
+
+/// Returns what the result of a request says about the load of the origin.
+fn sign_of(answered: &Result<(Exchanged, Option<InFlight>), LoadError>) -> LoadSign {
+    match answered {
+        Ok(((response, _), _)) if matches!(response.status().as_u16(), 429 | 503) => {
+            LoadSign::Overloaded
+        }
+        Ok(_) => LoadSign::Worked,
+        Err(LoadError::TimedOut(_)) => LoadSign::Overloaded,
+        Err(error) if fault::is_refused(error) => LoadSign::Overloaded,
+        Err(_) => LoadSign::Unknown,
     }
 }
 

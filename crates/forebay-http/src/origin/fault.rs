@@ -88,6 +88,15 @@ impl From<ConnectError> for LoadError {
     }
 }
 
+/// Returns `true` if an endpoint refused the connection.
+pub(super) fn is_refused(error: &LoadError) -> bool {
+    let LoadError::Unreachable(cause) = error else { return false };
+    match cause.downcast_ref() {
+        Some(ConnectError::Io(_, error)) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
 /// TLS failure of an established connection.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]

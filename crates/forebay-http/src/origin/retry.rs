@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::FetchRequest;
+use super::admission::Admission;
 use super::balance::EndpointSet;
 use super::group::RequestResult;
 use super::idle::is_idle_close;
@@ -154,16 +155,19 @@ impl<'a> Retrying<'a> {
         self.tried = self.tried.with(index);
     }
 
-    /// Decides about a retry. `requests` returns the number of all requests to the origin so far.
+    /// Decides about a retry. `requests` returns the number of all requests to the origin so far;
+    /// `admission` has the budget of the origin, which counts retries, too.
     pub(super) fn next(
         &mut self,
         exchanged: Result<Exchanged, FailedExchange>,
         requests: impl FnOnce() -> u64,
+        admission: &Admission,
     ) -> Next<'a> {
         let cause = if self.left == 0 { None } else { cause(&exchanged) };
         let Some((retries, cause)) = self.retries.zip(cause) else { return Next::Done(exchanged) };
         let is_possible = cause == RetryOn::Connect || self.again.is_some();
-        if !is_possible || !retries.settings.on.contains(&cause) || !retries.take(requests()) {
+        let is_wanted = is_possible && retries.settings.on.contains(&cause);
+        if !is_wanted || !retries.take(requests()) || !admission.may_repeat() {
             return Next::Done(exchanged);
         }
         self.left -= 1;

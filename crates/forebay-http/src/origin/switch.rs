@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use forebay_engine::LoadError;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::accept::{InvalidHead, validate_switch_head};
 use super::exchange::Answered;
@@ -18,11 +18,10 @@ use super::stream::OriginStream;
 use super::{FetchRequest, Origin, OriginBody};
 use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
-/// Returns the semaphore for tunnels. Tunnels are long-lived and could occupy all connections, so
-/// at most half of the connections may be tunnels, rounded up so that one connection permits one
-/// tunnel.
-pub(super) fn tunnel_semaphore(connections_max: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(connections_max.div_ceil(2)))
+/// Returns the semaphore for tunnels. Tunnels are long-lived, so at most half of the concurrent
+/// requests may be tunnels, rounded up so that one request permits one tunnel.
+pub(super) fn tunnel_semaphore(requests_max: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(requests_max.div_ceil(2)))
 }
 
 /// Result of a request for another protocol.
@@ -61,11 +60,12 @@ impl Origin {
             )
         })?;
         let progress = Progress::begin();
-        let answered = self.exchange_in_time(request, None, &progress).await?;
+        let answered = self.exchange_in_time(request, None, &progress, &Notify::new()).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }
-        let Answered { response, mut connection, permits } = answered;
+        let Answered { response, mut connection, mut permits } = answered;
+        permits.request.leave_budget();
         validate_switch_head(response.headers(), self.limits).map_err(LoadError::origin)?;
         let protocol = upgrade::agreed(protocols, response.headers());
         let protocol = protocol.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
@@ -73,7 +73,7 @@ impl Origin {
         let (stream, read) = switched.ok_or_else(|| LoadError::origin(InvalidHead::Switched))?;
         let stream = Box::new(SwitchedStream { read, stream });
         let permits = TunnelPermits {
-            _connection: permits.connection,
+            _request: Box::new(permits.request),
             _tunnel: tunnel,
             _in_flight: permits.in_flight.map(|count| Box::new(count) as _),
         };

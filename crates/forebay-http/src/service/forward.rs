@@ -49,6 +49,7 @@ impl Forward {
             headers: fields(&request, &method),
             body,
             interims: request.interims.clone(),
+            urgency: request.urgency.of(&request.headers),
         };
         // RFC 9110 section 9.2.2: only an idempotent request may be sent again.
         let may_repeat = method.is_idempotent() && body.is_end_stream();

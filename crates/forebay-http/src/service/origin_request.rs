@@ -18,7 +18,7 @@ use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
 use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad};
-use crate::origin::{ClientFault, RequestBody, no_body};
+use crate::origin::{ClientFault, LoadUrgency, RequestBody, no_body};
 use crate::record::{CacheResult, Labels, RequestId, SiteSlot};
 use crate::request_guard::{Exchange, Interims};
 use crate::response::body::ResponseBody;
@@ -299,6 +299,7 @@ impl<'s> OriginRequest<'s> {
                 decisions: self.service.metrics().decisions().clone(),
                 why: self.why,
             },
+            urgency: LoadUrgency::default(),
         })
     }
 

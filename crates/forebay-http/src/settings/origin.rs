@@ -10,6 +10,7 @@ use forebay_tls::client::{ServerName, TlsClient};
 use http::HeaderValue;
 use http::uri::Authority;
 
+use super::budget::BudgetSettings;
 use super::health::{EjectionSettings, HealthCheckSettings};
 use super::retry::RetrySettings;
 use crate::authority::normalise_authority;
@@ -29,10 +30,16 @@ pub struct OriginSettings {
     pub balance: Balance,
     /// Value of `Host` in requests to the origin; `None` forwards the client's.
     pub host: Option<HeaderValue>,
-    /// Maximum number of concurrent requests to the origin; further ones wait within the site's
-    /// `fetch_timeout`, then fail. Responses that cannot be shared use at most three quarters of
-    /// this number, tunnels at most half.
+    /// Maximum number of connections to the origin.
     pub connections_max: usize,
+    /// Maximum number of concurrent requests to the origin, not more than `connections_max`, which
+    /// is the default. Further ones wait for half of the site's `fetch_timeout`, then fail. Responses
+    /// that cannot be shared use at most three quarters of this number, tunnels at most half.
+    pub in_flight_max: Option<usize>,
+    /// Lowers the limit on concurrent requests while the origin is overloaded if `true`.
+    pub adaptive: bool,
+    /// Budget of all instances; `None` is no bound.
+    pub budget: Option<BudgetSettings>,
     /// Maximum time for which an idle connection to the origin is kept; zero keeps none.
     pub keep_alive: Duration,
     /// Maximum number of fields in one response head of the origin.
@@ -143,6 +150,9 @@ impl OriginSettings {
             balance: Balance::default(),
             host: None,
             connections_max: 1_024,
+            in_flight_max: None,
+            adaptive: false,
+            budget: None,
             keep_alive: Duration::from_secs(60),
             fields_max: FIELDS_MAX,
             head_max: HEAD_MAX,
@@ -153,6 +163,11 @@ impl OriginSettings {
             retry: None,
             breaker: None,
         }
+    }
+
+    /// Returns the maximum number of concurrent requests.
+    pub(crate) fn requests_max(&self) -> usize {
+        self.in_flight_max.unwrap_or(self.connections_max).min(self.connections_max)
     }
 
     /// Returns the authority in the key of a request without a host: the configured `Host` of the

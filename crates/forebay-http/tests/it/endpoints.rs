@@ -80,6 +80,33 @@ async fn least_avoids_a_server_whose_responses_do_not_end() -> anyhow::Result<()
     Ok(())
 }
 
+/// A server that takes a hundred times as long gets at most one in twenty requests.
+#[tokio::test]
+async fn least_sends_few_requests_to_a_server_that_is_slow() -> anyhow::Result<()> {
+    let slow = |millis| answer("x").delay(Duration::from_millis(millis));
+    let slow_one = Origin::always(slow(500)).await?;
+    let (b, c) = (Origin::always(slow(5)).await?, Origin::always(slow(5)).await?);
+    let server = server_of(balanced(&[&slow_one, &b, &c], Balance::Least)?).await?;
+    let address = server.address;
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..16 {
+        clients.spawn(async move {
+            let mut connection = Client::connect(address).await?;
+            for number in 0..100 {
+                let reply = connection.ask(&Request::get(&format!("/{client}/{number}"))).await?;
+                anyhow::ensure!(reply.status == 200);
+            }
+            Ok(())
+        });
+    }
+    while let Some(done) = clients.join_next().await {
+        done??;
+    }
+    let counts = [&slow_one, &b, &c].map(Origin::requests);
+    assert!(counts[0] * 20 <= counts.iter().sum(), "{counts:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn hash_asks_the_same_server_for_a_path_and_moves_few_keys() -> anyhow::Result<()> {
     let [a, b, c] = three().await?;

@@ -1,5 +1,6 @@
 //! Tests of the service over real sockets: scenarios, load, and invalid or malicious clients.
 
+mod admission;
 mod apart;
 mod breaker;
 mod carriers;

@@ -218,6 +218,8 @@ impl Options {
             }
             "host" => site.origin.host = Some(quoted(value)?.parse()?),
             "connections_max" => site.origin.connections_max = value.parse()?,
+            "requests_max" => site.origin.in_flight_max = Some(value.parse()?),
+            "adaptive" => site.origin.adaptive = value.parse()?,
             "origin_fields_max" => site.origin.fields_max = value.parse()?,
             "origin_head_max" => site.origin.head_max = size(value)?.try_into()?,
             "head_timeout" => self.timeouts.head_timeout = time(value)?,

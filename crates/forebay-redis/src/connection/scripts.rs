@@ -66,6 +66,8 @@ scripts! {
     GENERATIONS = "scripts/generations.lua" with BUS_PRELUDE;
     /// Replaces a generation at the request of another program.
     MOVE_GENERATION = "scripts/move_generation.lua" with BUS_PRELUDE;
+    /// Replaces a claim on a budget, and grants an allowance.
+    BUDGET = "scripts/budget.lua";
     /// Returns the end of the bus.
     BUS_CHECK = "scripts/bus_check.lua" with BUS_PRELUDE;
 }

@@ -6,6 +6,7 @@
 //! | `NS:l:{PRIMARY}` | hash of leases and permissions of the key and its variants |
 //! | `NS:w:{PRIMARY}` | set of instances that wait for one of these leases |
 //! | `NS:v:{PRIMARY}` | version floor: the oldest version that may be stored |
+//! | `NS:b:{BUDGET}` | claims of instances on the budget of an origin |
 //! | `NS:i:INSTANCE` | channel for wake-ups of an instance |
 //!
 //! The braces put all names of one primary key into one slot of a Cluster. Parts are joined by `|`;
@@ -70,6 +71,14 @@ pub(crate) fn floor_name(namespace: &str, key: KeyRef<'_>) -> String {
     let (primary, _) = parts.split_at(primary_len(&parts));
     let mut name = [namespace, FLOOR].concat();
     push_slot(&mut name, primary, key);
+    name
+}
+
+/// Returns the name of the claims on a budget.
+pub(crate) fn budget_name(namespace: &str, budget: &str) -> String {
+    let mut name = format!("{namespace}:b:{{");
+    push_escaped_all(&mut name, budget.as_bytes());
+    name.push('}');
     name
 }
 

@@ -11,6 +11,7 @@
 //! | `resume` | a process resumes at a saved bus position, or reports a gap |
 //! | `failover` | an acknowledged purge survives a server that had not replicated it |
 //! | `histories` | no purged entry is served for longer than the bound |
+//! | `origin_budget` | the parts of a budget never exceed it |
 //! | `tracking` | changes by other programs are received, if enabled |
 //! | `leases` | one instance loads, the others are woken |
 //! | `lookups` | a first lookup takes one round trip |
@@ -32,6 +33,7 @@ mod histories;
 mod leases;
 mod lookups;
 mod modes;
+mod origin_budget;
 mod read_connections;
 mod resume;
 mod tracking;

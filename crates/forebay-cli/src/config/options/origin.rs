@@ -29,10 +29,20 @@ options! {
         "The origin receives the host that the client requested.";
     ORIGIN_CONNECTIONS_MAX: u64 = SiteOrigin "connections_max", reader::COUNT, Value("1024"),
         "1" to "65536";
-        "Maximum number of concurrent requests to the origin, each with its own connection; \
-         further fetches wait for a free one within `fetch_timeout`, then fail with 503. \
+        "Maximum number of connections to the origin, and of concurrent requests (`in_flight_max`). \
          Responses that cannot be shared use three quarters of them at most, tunnels half.",
         "Above the needs of a healthy origin, below the number of local ports.";
+    ORIGIN_IN_FLIGHT_MAX: u64 = SiteOrigin "in_flight_max", reader::COUNT,
+        Derived("`connections_max`"), "1" to "65536";
+        "Maximum number of concurrent requests to the origin by this process, at most \
+         `connections_max`. Further ones wait for half of `fetch_timeout` at most, refreshes of stored responses \
+         after requests that clients wait for; then they fail with 503.",
+        "Each request has a connection of its own.";
+    ORIGIN_ADAPTIVE: bool = SiteOrigin "adaptive", reader::TRUTH, Value("false");
+        "Lowers the number of concurrent requests by a tenth, to 8 at least, when the origin shows \
+         an overload (timeout, refused connection, 429, 503), and raises it by one after as many \
+         requests without one, up to `in_flight_max`. It begins at 32.",
+        "A fixed limit is easier to understand.";
     ORIGIN_KEEP_ALIVE: Duration = SiteOrigin "keep_alive", reader::DURATION, Value(r#""60s""#),
         r#""0s""# to r#""1h""#;
         "Time for which an idle connection to the origin is kept; 0 closes it after its request.",
@@ -132,6 +142,16 @@ options! {
         "Maximum number of retries, as a percentage of the requests to the origin in the last 10 \
          seconds; 3 per second are always possible.",
         "Retries do not multiply the load of an origin that fails.";
+
+    BUDGET_IN_FLIGHT: u64 = OriginBudget "in_flight", reader::COUNT, Derived("no bound"),
+        "1" to "1000000";
+        "Maximum number of concurrent requests to the origin of all instances that share a tier for \
+         this site. Without one, of this process.",
+        "Only the operator knows what the origin can serve.";
+    BUDGET_RATE: RequestRate = OriginBudget "rate", reader::REQUEST_RATE, Derived("no bound");
+        "Maximum rate of requests to the origin of all instances, such as `200/s`. One batch, the \
+         requests of 50 milliseconds, may come at once.",
+        "Only the operator knows what the origin can serve.";
 
     LEASE_DURATION: Duration = SiteLease "duration", reader::DURATION, Value(r#""1500ms""#),
         r#""100ms""# to r#""1m""#;

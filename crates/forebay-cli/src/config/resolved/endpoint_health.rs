@@ -1,10 +1,12 @@
-//! Resolved health checks, ejection and retries of the servers of an origin.
+//! Resolved health checks, ejection and retries of the servers of an origin, and its budget.
 
-use super::origin::nested;
+use super::origin::{derive, nested};
 use crate::config::file::{Section, SiteFile};
 use crate::config::options;
 use crate::config::provenance::Provenance;
 use crate::config::table::Table;
+use forebay_core::Allowance;
+use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
 use forebay_http::{EjectionSettings, HealthCheckSettings, RetrySettings};
 
 /// Health checks. The outer `None` means an error.
@@ -64,4 +66,33 @@ pub(super) fn retries(
         on: on?,
         budget_percent: u32::try_from(budget_percent?).ok()?,
     })
+}
+
+/// Budget of the origin. The outer `None` means an error.
+#[expect(clippy::option_option, reason = "an error differs from an absent table")]
+pub(super) fn budget(
+    typed: &SiteFile,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<Allowance>> {
+    let Some(section) = &typed.budget else { return Some(None) };
+    let (in_flight, rate) = (&options::BUDGET_IN_FLIGHT, &options::BUDGET_RATE);
+    let slots = provenance.read(section, in_flight);
+    let per_period = provenance.read(section, rate);
+    let names = [in_flight.spec.name, rate.spec.name];
+    let [slots_typed, rate_typed] = names.map(|name| section.value(name).is_some());
+    for name in names {
+        derive(section, name, "no bound", provenance);
+    }
+    if !slots_typed && !rate_typed {
+        let message = "needs `in_flight` or `rate`, or both";
+        provenance.problems.report(section.place, &section.path, message);
+        return None;
+    }
+    if slots_typed != slots.is_some() || rate_typed != per_period.is_some() {
+        return None;
+    }
+    let rate = per_period.map_or(UNBOUNDED, |rate| {
+        (u64::from(rate.requests) * RATE_UNIT / rate.period().as_secs()).max(1)
+    });
+    Some(Some(Allowance { slots: slots.unwrap_or(UNBOUNDED), rate }))
 }

@@ -8,7 +8,7 @@ use crate::config::origin_url::OriginUrl;
 use crate::config::provenance::Provenance;
 use crate::config::reader::WeightedUrl;
 use crate::config::table::Table;
-use forebay_core::{CallRules, CallWindow};
+use forebay_core::{Allowance, CallRules, CallWindow};
 use forebay_http::{
     Balance, BreakerSettings, CompressSettings, EjectionSettings, EndpointTls, Fallback,
     HealthCheckSettings, PhaseTimeouts, RetrySettings,
@@ -48,6 +48,10 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) host: Option<String>,
     /// Maximum number of connections; at least one.
     pub(crate) connections_max: usize,
+    /// Maximum number of concurrent requests, if it is below `connections_max`.
+    pub(crate) in_flight_max: Option<usize>,
+    /// Lowers the limit on concurrent requests while the origin is overloaded.
+    pub(crate) adaptive: bool,
     /// Time that an idle connection is kept; zero keeps none.
     pub(crate) keep_alive: Duration,
     /// Maximum number of fields in the head of one response.
@@ -64,6 +68,8 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) eject: EjectionSettings,
     /// Retries of failed requests.
     pub(crate) retry: RetrySettings,
+    /// Budget of all instances, if there is one.
+    pub(crate) budget: Option<Allowance>,
     /// Circuit breaker, if it is enabled.
     pub(crate) breaker: Option<BreakerSettings>,
     /// Response while the origin is unavailable.
@@ -107,6 +113,8 @@ pub(super) fn origin(
     let host = provenance.read(section, &options::ORIGIN_HOST);
     derive(section, options::ORIGIN_HOST.spec.name, "the client's", provenance);
     let connections_max = provenance.read(section, &options::ORIGIN_CONNECTIONS_MAX);
+    let in_flight_max = in_flight_max(section, connections_max, provenance);
+    let adaptive = provenance.read(section, &options::ORIGIN_ADAPTIVE);
     let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
     let connect = provenance.read(section, &options::ORIGIN_CONNECT_TIMEOUT);
     let body = provenance.read(section, &options::ORIGIN_BODY_TIMEOUT);
@@ -117,6 +125,7 @@ pub(super) fn origin(
     let health = endpoint_health::checks(typed, provenance);
     let eject = endpoint_health::ejection(typed, section, provenance);
     let retry = endpoint_health::retries(typed, section, provenance);
+    let budget = endpoint_health::budget(typed, provenance);
     let breaker = breaker(typed, provenance);
     let fallback = fallback(typed, folder, provenance);
     let compress = compress::compress(typed, provenance);
@@ -126,6 +135,8 @@ pub(super) fn origin(
         balance: balance?,
         host,
         connections_max: usize::try_from(connections_max?).ok()?,
+        in_flight_max: in_flight_max?,
+        adaptive: adaptive?,
         keep_alive: keep_alive?,
         fields_max: usize::try_from(fields_max?).ok()?,
         head_max: usize::try_from(head_max?).ok()?,
@@ -134,14 +145,36 @@ pub(super) fn origin(
         health: health?,
         eject: eject?,
         retry: retry?,
+        budget: budget?,
         breaker: breaker?,
         fallback: fallback?,
         compress: compress?,
     })
 }
 
+/// Limit on concurrent requests. The outer `None` means an error.
+#[expect(clippy::option_option, reason = "an error differs from an absent option")]
+fn in_flight_max(
+    section: &Section,
+    connections_max: Option<u64>,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<usize>> {
+    let option = &options::ORIGIN_IN_FLIGHT_MAX;
+    let own = provenance.read(section, option);
+    derive(section, option.spec.name, "`connections_max`", provenance);
+    match (own, connections_max?) {
+        (None, _) => section.value(option.spec.name).is_none().then_some(None),
+        (Some(own), most) if own > most => {
+            let message = format!("{own} is above `connections_max` ({most}), which limits it");
+            provenance.refuse(section, option.spec.name, message);
+            None
+        }
+        (Some(own), _) => Some(Some(usize::try_from(own).ok()?)),
+    }
+}
+
 /// Records the derived default of an option that was not typed.
-fn derive(section: &Section, name: &str, value: &str, provenance: &mut Provenance<'_>) {
+pub(super) fn derive(section: &Section, name: &str, value: &str, provenance: &mut Provenance<'_>) {
     if section.value(name).is_none() {
         provenance.derived(section.path_of(name), value);
     }

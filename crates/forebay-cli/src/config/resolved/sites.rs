@@ -39,6 +39,7 @@ pub(super) fn override_origin(file: &mut File, origin: Typed, problems: &mut Pro
                 health: None,
                 eject: None,
                 retry: None,
+                budget: None,
                 redis: None,
                 lease: None,
                 rules: None,

@@ -728,6 +728,35 @@ fn each_mistake_in_the_servers_of_an_origin_has_one_sentence_with_its_place() {
 }
 
 #[test]
+fn each_mistake_in_the_bounds_of_an_origin_has_one_sentence_with_its_place() {
+    let site = "[[site]]\nid = \"a\"\n";
+    let origin = "[site.origin]\nurls = [\"https://o\"]\n";
+    let rows = [
+        (
+            format!("{site}{origin}in_flight_max = 2048"),
+            "f.toml:5:17: site[0].origin.in_flight_max: 2048 is above `connections_max` (1024)",
+        ),
+        (
+            format!("{site}{origin}budget = {{ }}"),
+            "f.toml:5:10: site[0].origin.budget: needs `in_flight` or `rate`, or both",
+        ),
+        (
+            format!("{site}{origin}budget = {{ in_flight = 0 }}"),
+            "f.toml:5:24: site[0].origin.budget.in_flight: 0 must be at least 1",
+        ),
+        (
+            format!("{site}{origin}budget = {{ rate = \"fast\" }}"),
+            "f.toml:5:19: site[0].origin.budget.rate: \"fast\" is not a rate such as \"50/s\"",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = errors(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(expected), "{expected}: {}", found[0]);
+    }
+}
+
+#[test]
 fn each_mistake_in_an_origin_has_one_sentence_with_its_place() {
     let site = "[[site]]\nid = \"a\"\n";
     let origin = "[site.origin]\nurls = [\"https://o\"]\n";

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::{LabelledResponse, OriginRequest, failure_of};
 use crate::load::{ClientRequest, tidy_fields};
-use crate::origin::{FetchRequest, SwitchOutcome, is_idle_close, no_body};
+use crate::origin::{FetchRequest, SwitchOutcome, Urgency, is_idle_close, no_body};
 use crate::record::CacheResult;
 use crate::response::body::ResponseBody;
 use crate::rules::Served;
@@ -93,5 +93,6 @@ fn question(request: &ClientRequest, protocols: &HeaderValue) -> FetchRequest {
         headers,
         body: no_body(),
         interims: request.interims.clone(),
+        urgency: Urgency::default(),
     }
 }

@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Print the most frequent URLs and clients of a running cache.
     Top(TopArgs),
+    /// Fetch a list of URLs through a running cache, so that clients find them stored.
+    Warm(WarmArgs),
     /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.
     Probe(ProbeArgs),
     /// Print the completions of a shell.
@@ -239,6 +241,34 @@ pub(crate) struct ProbeArgs {
     /// URL of the probe listener or the admin listener; without a path, /readyz is asked.
     #[arg(default_value = "http://127.0.0.1:8081")]
     pub(crate) url: String,
+}
+
+/// Arguments of `warm`: exactly one list, which `warm::run` checks with its own error message.
+#[derive(Debug, Group)]
+#[command(override_usage = "forebay warm <FILE|-|--sitemap URL|--log FILE> [OPTIONS]")]
+pub(crate) struct WarmArgs {
+    /// File with one URL per line; - reads standard input.
+    pub(crate) file: Option<PathBuf>,
+    /// URL of a sitemap, or of an index of sitemaps; it is fetched through the cache, too.
+    #[arg(long, value_name = "URL")]
+    pub(crate) sitemap: Option<String>,
+    /// Access log of any format of forebay: each URL of a GET request, once.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// URL of the cache.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) via: String,
+    /// Number of URLs that are fetched at once.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = concurrency)]
+    pub(crate) concurrency: usize,
+    /// Number of URLs at the beginning of the list that are left out, to continue a warm-up.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) skip: usize,
+}
+
+fn concurrency(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1_024).contains(number));
+    number.ok_or_else(|| "must be a number from 1 to 1024".to_owned())
 }
 
 /// Flags of `purge`.

@@ -18,6 +18,7 @@
 //! | `live` | live views of the responses: expressions, tails, most frequent URLs |
 //! | `tail_command`, `top_command` | `forebay tail` and `forebay top` |
 //! | `admin_client` | client of the admin listener of a running cache |
+//! | `warm` | `forebay warm`, and the warm-up before the readiness |
 //! | `log` | log output |
 //! | `output` | lines on stdout and stderr, the text of an error, exit codes |
 //! | `small_server` | HTTP servers for operators |
@@ -54,6 +55,7 @@ mod stop;
 mod tail_command;
 mod tiers;
 mod top_command;
+mod warm;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain_command::run(&args),
         Command::Tail(args) => tail_command::run(&args),
         Command::Top(args) => top_command::run(&args),
+        Command::Warm(args) => warm::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
         Command::Completions { shell } => manual::completions(shell),
         Command::Manual { folder } => manual::write_pages(&folder),

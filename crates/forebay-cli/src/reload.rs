@@ -81,6 +81,11 @@ impl Reload {
         &self.started
     }
 
+    /// Returns the shared tiers.
+    pub(crate) fn shared_tiers(&self) -> Vec<SharedTier> {
+        self.targets.shared.clone()
+    }
+
     /// Reloads at each signal; returns when the signal stream ends.
     pub(crate) async fn on_each(self: Arc<Self>, mut hang_ups: Signal) {
         while hang_ups.recv().await.is_some() {

@@ -35,6 +35,7 @@ use crate::sanity::MachineFacts;
 use crate::stop::{Signals, hang_ups, log_rotations, raise_open_files};
 use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
+use crate::warm::before_ready;
 use crate::{log, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
@@ -83,6 +84,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let variables = unknown_variables(std::env::vars_os().map(|(name, _)| name));
     let (signals, hang_ups) = (Signals::listen()?, hang_ups()?);
     tokio::spawn(log.clone().reopen_on_each(log_rotations()?));
+    let warm_up = config.warm_up.clone();
     let (stop, stopping) = watch::channel(false);
     let source = Source { file: args.config.clone(), overrides };
     let running = Running::start(config, source, log.clone(), stopping)?;
@@ -91,7 +93,14 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     if let Some(disk) = &running.disk {
         disk::wait_for_index(disk).await;
     }
-    running.service.enter(Phase::Ready);
+    match warm_up {
+        Some(warm_up) => drop(tokio::spawn(before_ready::run(
+            warm_up,
+            running.service.clone(),
+            running.reload.shared_tiers(),
+        ))),
+        None => running.service.enter(Phase::Ready),
+    }
     print_line(format_args!("forebay ready: {}", running.addresses()));
     service_manager::ready();
     if let Some(interval) = service_manager::watchdog_interval() {
@@ -182,9 +191,7 @@ impl Running {
             started: Instant::now(),
         });
         operators.run(&state, &service)?;
-        if let Some(tls) = &tls {
-            tls.start()?;
-        }
+        tls.as_ref().map(|tls| tls.start()).transpose()?;
         if let Some(disk) = &disk {
             tokio::spawn(disk::log_widened_purges(disk.clone()));
         }

@@ -49,6 +49,15 @@ const OBJECT_MAX_DEFAULT: u64 = 16 << 20;
 /// Divisor of the memory size that gives the default limit of bodies in flight.
 const IN_FLIGHT_SHARE: u64 = 4;
 
+/// Warm-up of a process that is not ready before its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResolvedWarmUp {
+    /// File with one URL per line.
+    pub(crate) file: PathBuf,
+    /// Maximum duration; then the process is ready nevertheless.
+    pub(crate) time_max: Duration,
+}
+
 /// Configuration of `serve`, resolved.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedConfig {
@@ -68,6 +77,8 @@ pub(crate) struct ResolvedConfig {
     pub(crate) probes: Vec<ListenAddress>,
     /// Further admin listeners.
     pub(crate) admins: Vec<ResolvedListener>,
+    /// Warm-up before the process is ready, if there is one.
+    pub(crate) warm_up: Option<ResolvedWarmUp>,
     /// Time after SIGTERM during which connections are still accepted.
     pub(crate) shutdown_delay: Duration,
     /// Maximum time for requests in progress when the process stops.
@@ -402,9 +413,10 @@ fn build(
     let access_log = provenance.read(top, &options::ACCESS_LOG);
     let access_file = access_file(file, folder, provenance);
     let memory = memory(file, provenance);
-    let redis = redis::redis(file, folder, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
     Some(ResolvedConfig {
+        redis: redis::redis(file, folder, provenance),
+        warm_up: warm_up(file, folder, provenance)?,
         listeners: listeners?,
         tls: tls?.map(|table| table.tls),
         trust: ProxyTrust { proxies: trusted_proxies?, field: client_address_from? },
@@ -420,7 +432,6 @@ fn build(
         access_log: access_log?,
         access_file: access_file?,
         memory: memory?,
-        redis,
         disk: disk?,
         sites: sites?,
     })
@@ -441,6 +452,28 @@ fn probes(
         provenance.refuse(top, options::PROBE.spec.name, message);
     }
     Some(probe.map(ListenAddress::Tcp).into_iter().collect())
+}
+
+/// Warm-up at the start. The outer `None` means that there are errors.
+#[expect(clippy::option_option, reason = "an error differs from an absent option")]
+fn warm_up(
+    file: &File,
+    folder: &Path,
+    provenance: &mut Provenance<'_>,
+) -> Option<Option<ResolvedWarmUp>> {
+    let (top, name) = (&file.top, options::READY_AFTER_WARM.spec.name);
+    let list = provenance.read(top, &options::READY_AFTER_WARM);
+    let time_max = provenance.read(top, &options::READY_AFTER_WARM_MAX);
+    if top.value(name).is_none() {
+        provenance.derived(top.path_of(name), "no warm-up");
+        return Some(None);
+    }
+    let list = folder.join(list?);
+    if let Err(error) = std::fs::File::open(&list) {
+        provenance.refuse(top, name, format!("{} cannot be read: {error}", list.display()));
+        return None;
+    }
+    Some(Some(ResolvedWarmUp { file: list, time_max: time_max? }))
 }
 
 /// File of the access log. The outer `None` means that there are errors.

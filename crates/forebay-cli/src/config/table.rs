@@ -53,7 +53,7 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Top,
         Self::Listener,
         Self::Tls,

@@ -163,6 +163,24 @@ pub(crate) fn budgets_of(tiers: &[SharedTier], site: &str) -> Option<Arc<dyn Ori
     Some(Arc::new(tier.redis.clone()))
 }
 
+/// Maximum wait for the first connection to a shared tier. A server that takes longer may be away.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Interval of looks at the connection to a shared tier.
+const CONNECT_LOOK: Duration = Duration::from_millis(10);
+
+/// Waits until each shared tier answers, at most [`CONNECT_WAIT_MAX`].
+pub(crate) async fn wait_until_connected(tiers: &[SharedTier]) {
+    let is_up = |tier: &SharedTier| tier.redis.endpoints().iter().any(|one| one.is_up);
+    let waiting = async {
+        while !tiers.iter().all(is_up) {
+            tokio::time::sleep(CONNECT_LOOK).await;
+        }
+    };
+    // The caller goes on without the tier, as requests do.
+    let _ = tokio::time::timeout(CONNECT_WAIT_MAX, waiting).await;
+}
+
 /// Returns why a tier is degraded: it must use its nearest server for reads and writes, and share
 /// leases and purges.
 pub(crate) fn reasons(tier: &SharedTier) -> Vec<Because> {

@@ -93,4 +93,5 @@ mod tier;
 mod tls;
 mod tools;
 mod versions;
+mod warm;
 mod world;

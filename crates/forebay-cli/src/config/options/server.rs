@@ -46,6 +46,15 @@ options! {
         "Address of the probe listener, which answers `/livez` and `/readyz` with one word and without \
          a token; empty means none.",
         "The admin listener answers both as well; a probe from another host needs a listener of its own.";
+    READY_AFTER_WARM: PathBuf = Top "ready_after_warm", reader::PATH, Derived("no warm-up");
+        "File with one URL per line that the process fetches through its cache at the start, 16 at once \
+         and ranked below requests of clients. `/readyz` answers 503 until the end. A relative path \
+         starts at the configuration file.",
+        "Most caches fill fast enough, or keep their entries on disk.";
+    READY_AFTER_WARM_MAX: Duration = Top "ready_after_warm_max", reader::DURATION,
+        Value(r#""5m""#), r#""1s""# to r#""1h""#;
+        "Maximum duration of the warm-up of `ready_after_warm`; then the process is ready nevertheless.",
+        "A slow origin must not stop a deployment.";
     SHUTDOWN_DELAY: Duration = Top "shutdown_delay", reader::DURATION, Value(r#""0s""#),
         r#""0s""# to r#""10m""#;
         "Time after SIGTERM during which `/readyz` answers 503 and connections are still accepted.",

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_core::{CallRules, CallWindow};
-use forebay_http::BreakerSettings;
+use forebay_core::{Allowance, CallRules, CallWindow};
+use forebay_http::{BreakerSettings, BudgetSettings};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::origin::{Answer, Origin, Received};
@@ -147,6 +147,51 @@ async fn an_overloaded_origin_lowers_the_adaptive_limit() -> anyhow::Result<()> 
     assert!(server.metrics().contains("forebay_origin_limit{site=\"default\"} 32"));
     assert_eq!(ask(&server, Request::get("/a")).await??, 503);
     assert!(server.metrics().contains("forebay_origin_limit{site=\"default\"} 28"));
+    Ok(())
+}
+
+/// Server whose budget is one request at a time, without other instances.
+async fn with_one_slot(origin: &Origin) -> anyhow::Result<TestServer> {
+    let mut settings = site(origin.address())?;
+    let total = Allowance { slots: 1, ..Allowance::UNBOUNDED };
+    settings.origin.budget = Some(BudgetSettings { total, shared: None });
+    settings.fetch_timeout = Duration::from_millis(300);
+    server_of(settings).await
+}
+
+#[tokio::test]
+async fn over_budget_clients_get_stale_responses_at_once() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let waits = gate.clone();
+    let origin = Origin::start(move |received| match received.path() {
+        "/busy" => Answer::ok("busy").field("Cache-Control", "no-store").wait(&waits),
+        _ => Answer::ok("usable").field("Cache-Control", "max-age=1, stale-if-error=600"),
+    });
+    let origin = origin.await?;
+    let server = with_one_slot(&origin).await?;
+    assert_eq!(ask(&server, Request::get("/usable")).await??, 200);
+    server.clock.step(Duration::from_secs(2));
+    let busy = ask(&server, Request::get("/busy"));
+    origin.wait_requests(2).await?;
+    let mut client = Client::connect(server.address).await?;
+    let stale = client.ask(&Request::get("/usable")).await?;
+    assert_eq!((stale.status, stale.body()), (200, &b"usable"[..]));
+    let status = stale.field("cache-status").unwrap_or_default();
+    assert!(status.contains("detail=load-failed"), "{status}");
+    let label = "forebay_origin_admissions_total{site=\"default\",result=\"over-budget\"}";
+    assert!(server.metrics().contains(&format!("{label} 1")), "no wait");
+    let metrics = server.metrics();
+    for line in [
+        &format!("{label} 1"),
+        "forebay_origin_budget{site=\"default\",part=\"in_flight\"} 1.0",
+        "forebay_loads_total{site=\"default\",result=\"over-budget\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    gate.open();
+    let _ = busy.await?;
+    assert_eq!(ask(&server, Request::get("/new")).await??, 200);
+    assert_eq!(origin.counts().in_flight_max, 1);
     Ok(())
 }
 

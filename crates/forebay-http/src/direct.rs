@@ -26,7 +26,7 @@ use http::Version;
 use crate::authority::normalise_authority;
 use crate::client::credentials;
 use crate::client::peer::{ConnectionInfo, Peer, Role};
-use crate::compress::choose::choose;
+use crate::compress::choose::choose_as;
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::record::{CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields};
@@ -96,7 +96,8 @@ impl DirectHits {
         }
         let added = secure::hsts(site, peer.scheme);
         let now = engine.clock().now();
-        let chosen = choose(site.settings.compress.as_ref(), &request, &outcome.entry);
+        let negotiated = |offered| request.negotiate(offered);
+        let chosen = choose_as(site.settings.compress.as_ref(), &outcome.entry, negotiated);
         if let Some(coding) = chosen.request(&outcome.entry) {
             self.service.make_form(site, &lookup, &outcome.entry, coding);
         }

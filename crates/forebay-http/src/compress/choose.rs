@@ -3,9 +3,9 @@
 //! It notes nothing: a request for a missing form is noted by [`Chosen::request`].
 
 use forebay_engine::{Body, DerivedForm, DerivedForms, Entry, Head};
-use forebay_semantics::FieldLines;
-use forebay_semantics::coding::Coding;
 use forebay_semantics::coding::negotiation::negotiate;
+use forebay_semantics::coding::{Coding, Codings};
+use http::HeaderMap;
 use http::header::RANGE;
 
 use crate::settings::CompressSettings;
@@ -18,18 +18,27 @@ pub(crate) struct Chosen<'e> {
     form: Option<&'e DerivedForm>,
 }
 
-/// Chooses the form of an entry. A request for a range gets the body without a coding, because
-/// ranges refer to it.
+/// Chooses the form of an entry for a request with these fields. A request for a range gets the body
+/// without a coding, because ranges refer to it.
 pub(crate) fn choose<'e>(
     settings: Option<&CompressSettings>,
-    request: &impl FieldLines,
+    headers: &HeaderMap,
     entry: &'e Entry,
+) -> Chosen<'e> {
+    let negotiated = |offered| negotiate(headers, offered).filter(|_| !headers.contains_key(RANGE));
+    choose_as(settings, entry, negotiated)
+}
+
+/// Chooses the form of an entry for a request whose coding `negotiated` returns.
+#[inline]
+pub(crate) fn choose_as<'e>(
+    settings: Option<&CompressSettings>,
+    entry: &'e Entry,
+    negotiated: impl FnOnce(Codings) -> Option<Coding>,
 ) -> Chosen<'e> {
     let Some(settings) = settings else { return Chosen::default() };
     let Some(forms) = entry.head.view::<DerivedForms>() else { return Chosen::default() };
-    let Some(coding) = negotiate(request, settings.codings).filter(|_| !request.has(&RANGE)) else {
-        return Chosen::default();
-    };
+    let Some(coding) = negotiated(settings.codings) else { return Chosen::default() };
     if let Some(form) = forms.get(coding.index()) {
         return Chosen { coding: Some(coding), form: Some(form) };
     }

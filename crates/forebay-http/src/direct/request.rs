@@ -1,9 +1,11 @@
 //! Request that a direct hit may answer.
 
 use forebay_semantics::FieldLines;
+use forebay_semantics::coding::negotiation::{negotiate, negotiate_line};
+use forebay_semantics::coding::{Coding, Codings};
 use http::Method;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA, RANGE,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA,
 };
 
 use crate::request_guard::{FieldLine, PlainHead};
@@ -13,6 +15,8 @@ use crate::request_guard::{FieldLine, PlainHead};
 pub(super) struct PlainRequest<'a> {
     pub(super) head: PlainHead<'a>,
     present: Present,
+    /// Value of the only `Accept-Encoding`; empty if there is none or more than one.
+    codings: &'a [u8],
 }
 
 /// Set of the known fields that a request has.
@@ -23,6 +27,7 @@ struct Present(u8);
 enum Role {
     /// Counts in the set [`Present`].
     Known(u8),
+    Codings,
     /// Only hyper and the service handle it.
     Special,
     Connection,
@@ -40,6 +45,8 @@ impl Present {
     const CONDITIONS: u8 = Self::IF_NONE_MATCH | Self::IF_MODIFIED_SINCE;
     /// `Connection`, with `keep-alive` alone.
     const CONNECTION: u8 = 1 << 6;
+    /// More than one `Accept-Encoding`.
+    const MORE_CODINGS: u8 = 1 << 7;
 
     const fn has(self, field: u8) -> bool {
         self.0 & field != 0
@@ -61,6 +68,7 @@ fn role(name: &[u8]) -> Role {
         13 if is(b"cache-control") => Role::Known(Present::CACHE_CONTROL),
         13 if is(b"authorization") => Role::Known(Present::AUTHORIZATION),
         13 if is(b"if-none-match") => Role::Known(Present::IF_NONE_MATCH),
+        15 if is(b"accept-encoding") => Role::Codings,
         17 if is(b"if-modified-since") => Role::Known(Present::IF_MODIFIED_SINCE),
         19 if is(b"if-unmodified-since") => Role::Special,
         _ => Role::Other,
@@ -71,8 +79,14 @@ impl<'a> PlainRequest<'a> {
     /// Reads the head at the start of the received bytes. Returns `None` if it is not complete, or
     /// if the scanner and hyper must handle it.
     pub(super) fn parse(received: &'a [u8]) -> Option<Self> {
-        let mut present = Present::default();
+        let (mut present, mut codings) = (Present::default(), None);
         let head = PlainHead::read(received, |line| match role(line.name) {
+            Role::Codings => {
+                if codings.replace(line.trimmed()).is_some() {
+                    present.0 |= Present::MORE_CODINGS;
+                }
+                true
+            }
             Role::Known(field) => {
                 present.0 |= field;
                 true
@@ -84,7 +98,7 @@ impl<'a> PlainRequest<'a> {
             Role::Special | Role::Connection => false,
             Role::Other => true,
         })?;
-        Some(Self { head, present })
+        Some(Self { head, present, codings: codings.unwrap_or_default() })
     }
 
     /// Returns GET or HEAD.
@@ -95,6 +109,14 @@ impl<'a> PlainRequest<'a> {
     /// Returns `true` for a HEAD request.
     pub(super) fn is_head(&self) -> bool {
         self.head.is_head
+    }
+
+    /// Returns the coding for the client; see [`negotiate`].
+    pub(super) fn negotiate(&self, offered: Codings) -> Option<Coding> {
+        match self.present.has(Present::MORE_CODINGS) {
+            true => negotiate(self, offered),
+            false => negotiate_line(self.codings, offered),
+        }
     }
 
     /// Returns `true` if the request has `If-None-Match` or `If-Modified-Since`.
@@ -134,8 +156,6 @@ impl FieldLines for PlainRequest<'_> {
             name if *name == COOKIE => known(Present::COOKIE),
             name if *name == CONNECTION => known(Present::CONNECTION),
             name if *name == IF_NONE_MATCH => known(Present::IF_NONE_MATCH),
-            // A request with it is not plain.
-            name if *name == RANGE => false,
             name => self.lines(name).next().is_some(),
         }
     }
@@ -143,7 +163,7 @@ impl FieldLines for PlainRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use http::header::{ACCEPT, HOST};
+    use http::header::{ACCEPT, HOST, RANGE};
 
     use super::*;
 
@@ -158,6 +178,23 @@ mod tests {
         let has = has.map(|name| request.has(&name));
         assert_eq!(has, [true, false, false, true, false, false, false]);
         assert!(!request.has_conditions());
+    }
+
+    #[test]
+    fn the_only_line_of_codings_is_read_at_once_and_several_are_joined() {
+        let rows = [
+            ("Accept: */*", None),
+            ("accept-Encoding: gzip", Some(Coding::Gzip)),
+            ("Accept-Encoding: gzip;q=0.5, br", Some(Coding::Br)),
+            ("Accept-Encoding: gzip\r\nAccept-Encoding: br", Some(Coding::Br)),
+            ("Accept-Encoding: gzip\r\nAccept-Encoding: gzip;q=0", None),
+            ("Accept-Encoding:", None),
+        ];
+        for (lines, expected) in rows {
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n\r\n");
+            let request = PlainRequest::parse(head.as_bytes()).expect("a plain request");
+            assert_eq!(request.negotiate(Codings::new(Coding::ALL)), expected, "{lines}");
+        }
     }
 
     #[test]

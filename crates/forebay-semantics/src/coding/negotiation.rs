@@ -28,16 +28,21 @@ const USUAL: [(&[u8], [bool; Coding::ALL.len()]); 4] = [
 pub fn negotiate(request: &impl FieldLines, offered: Codings) -> Option<Coding> {
     let mut lines = request.lines(&ACCEPT_ENCODING);
     let first = lines.next()?;
-    let second = lines.next();
-    if second.is_none()
-        && let Some((_, accepted)) = USUAL.iter().find(|(usual, _)| *usual == first)
-    {
+    let Some(second) = lines.next() else { return negotiate_line(first, offered) };
+    let mut weights = Weights::default();
+    std::iter::once(first).chain([second]).chain(lines).for_each(|line| weights.add_all(line));
+    weights.best(offered)
+}
+
+/// Returns the coding for a client with one `Accept-Encoding`; see [`negotiate`]. An empty value
+/// accepts no coding.
+#[must_use]
+pub fn negotiate_line(line: &[u8], offered: Codings) -> Option<Coding> {
+    if let Some((_, accepted)) = USUAL.iter().find(|(usual, _)| *usual == line) {
         return offered.iter().find(|coding| accepted[coding.index()]);
     }
     let mut weights = Weights::default();
-    for line in std::iter::once(first).chain(second).chain(lines) {
-        line.split(|byte| *byte == b',').for_each(|member| weights.add(member));
-    }
+    weights.add_all(line);
     weights.best(offered)
 }
 
@@ -51,6 +56,10 @@ struct Weights {
 }
 
 impl Weights {
+    fn add_all(&mut self, line: &[u8]) {
+        line.split(|byte| *byte == b',').for_each(|member| self.add(member));
+    }
+
     fn add(&mut self, member: &[u8]) {
         let (name, weight) = match member.iter().position(|byte| *byte == b';') {
             None => (member.trim_ascii(), Some(WEIGHT_MAX)),

@@ -42,6 +42,7 @@ pub(crate) fn of_site(
             keep_alive: origin.keep_alive,
             fields_max: origin.fields_max,
             head_max: origin.head_max,
+            protocols: origin.protocols,
             timeouts: origin.timeouts,
             resolve_every: origin.resolve_every,
             health: origin.health.clone(),

@@ -67,8 +67,8 @@ pub use service::explain::{ExplainRequest, LiveResponse};
 pub use settings::{
     Balance, BreakerSettings, BudgetSettings, ClientAccess, CompressSettings, EjectionSettings,
     EndpointAddress, EndpointSettings, EndpointTls, Fallback, HealthCheckSettings, HostPattern,
-    OptIns, OriginSettings, PhaseTimeouts, RateLimitSettings, RetryOn, RetrySettings, SharedBudget,
-    SiteSettings,
+    OptIns, OriginProtocols, OriginSettings, PhaseTimeouts, RateLimitSettings, RetryOn,
+    RetrySettings, SharedBudget, SiteSettings,
 };
 pub use site::key;
 pub use site::prefix_purge::PrefixError;

@@ -8,7 +8,9 @@
 //! | `group`, `balance` | the servers of an origin, and the choice among them |
 //! | `health`, `check` | their health, and the checks of it |
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
-//! | `pool`, `connection`, `stream` | idle connections; one connection, and the socket below it |
+//! | `offer`, `link` | versions of HTTP; the connection of one request |
+//! | `pool`, `connection`, `stream` | idle HTTP/1.1 connections; one connection, and the socket below it |
+//! | `http2` | HTTP/2 connections |
 //! | `admission`, `urgency` | limit on concurrent requests, budget and queue; which request goes first |
 //! | `budget` | exchanges about the budget that all instances share |
 //! | `accept` | validation of response heads |
@@ -31,8 +33,11 @@ mod exchange;
 mod fault;
 mod group;
 mod health;
+mod http2;
 mod idle;
+mod link;
 mod names;
+mod offer;
 mod pool;
 mod progress;
 mod retry;

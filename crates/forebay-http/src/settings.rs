@@ -23,8 +23,8 @@ pub use budget::{BudgetSettings, SharedBudget};
 pub use compress::CompressSettings;
 pub use health::{EjectionSettings, HealthCheckSettings};
 pub use origin::{
-    Balance, BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginSettings,
-    PhaseTimeouts,
+    Balance, BreakerSettings, EndpointAddress, EndpointSettings, EndpointTls, OriginProtocols,
+    OriginSettings, PhaseTimeouts,
 };
 pub use retry::{RetryOn, RetrySettings};
 

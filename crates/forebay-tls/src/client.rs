@@ -101,7 +101,7 @@ impl TlsClient {
         } else {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified))
         };
-        let mut config = match &settings.certificate {
+        let config = match &settings.certificate {
             None => builder.with_no_client_auth(),
             Some(files) => {
                 let pair = load_pair(files, SystemTime::now()).map_err(|error| ClientError {
@@ -116,7 +116,6 @@ impl TlsClient {
                     .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)))
             }
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), settings, contents: contents.finish() })
     }
 
@@ -127,15 +126,22 @@ impl TlsClient {
     }
 
     /// Encrypts a connection by a TLS handshake, without a time limit. The server is asked for the
-    /// certificate of `name`, and for HTTP/1.1.
+    /// certificate of `name`, and for one of `protocols` (ALPN), the preferred one first.
     ///
     /// # Errors
     /// If the connection or the handshake fails; [`TlsFailure::of`] returns the reason in TLS.
-    pub async fn connect<S>(&self, name: ServerName<'static>, io: S) -> io::Result<ClientStream<S>>
+    pub async fn connect<S>(
+        &self,
+        name: ServerName<'static>,
+        io: S,
+        protocols: &[&[u8]],
+    ) -> io::Result<ClientStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        TlsConnector::from(self.config.clone()).connect(name, io).await
+        let protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let connector = TlsConnector::from(self.config.clone());
+        connector.with_alpn(protocols).connect(name, io).await
     }
 }
 

@@ -73,6 +73,7 @@ mod load;
 mod logs;
 mod operate;
 mod opt_ins;
+mod origin_nginx;
 mod probe;
 mod proxies;
 mod purge;

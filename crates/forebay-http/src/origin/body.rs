@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 
 use super::admission::RequestPermit;
 use super::endpoint::InFlight;
-use super::pool::PooledConnection;
+use super::link::Link;
 
 /// Body of an origin's response. Fails if a piece takes longer than the body timeout. Holds its
 /// connection with the permits until its end.
@@ -32,7 +32,7 @@ pub(crate) struct OriginBody {
 
 /// Connection whose response is being received.
 pub(super) struct Exchange {
-    pub(super) connection: PooledConnection,
+    pub(super) connection: Link,
     pub(super) permits: ConnectionPermits,
 }
 

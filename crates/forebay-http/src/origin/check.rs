@@ -73,11 +73,9 @@ impl Checks {
     }
 
     async fn status(&self, endpoint: &Arc<Endpoint>) -> Result<u16, String> {
-        let mut pooled = endpoint.connect().await.map_err(|error| error.to_string())?;
         // Not for requests: the next check uses a new connection, too.
-        let Some(mut connection) = pooled.detach() else {
-            return Err("the connection was closed".to_owned());
-        };
+        let link = endpoint.connect_alone().await;
+        let mut link = link.map_err(|error| error.to_string())?;
         let mut request = Request::new(Progress::begin().track(no_body()));
         *request.uri_mut() = Uri::from(self.settings.path.clone());
         let headers = request.headers_mut();
@@ -86,9 +84,18 @@ impl Checks {
         headers.insert(USER_AGENT, AGENT);
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let interims = InterimCounter::default();
-        match connection.send(request, &interims).await {
+        let sent = link.send(request, &interims).await;
+        drop(link.detach());
+        match sent {
             Ok(response) => Ok(response.status().as_u16()),
-            Err(SendError::Unsent(_, error) | SendError::Failed(error)) => Err(error.to_string()),
+            Err(
+                SendError::Unsent(_, error)
+                | SendError::Failed(error)
+                | SendError::GoneAway(error)
+                | SendError::Refused(_, error),
+            ) => Err(error.to_string()),
+            Err(SendError::Retired(_)) => Err("the server ended the connection".to_owned()),
+            Err(SendError::Client(fault)) => Err(fault.to_string()),
             Err(SendError::Interims) => Err("too many interim responses".to_owned()),
         }
     }

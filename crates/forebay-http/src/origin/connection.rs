@@ -20,6 +20,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::accept::{HeadLimits, InterimCounter};
+use super::fault::ClientFault;
 use super::progress::TrackedBody;
 use super::stream::{OriginStream, Received};
 
@@ -62,6 +63,14 @@ impl Drop for OpenConnection {
 pub(super) enum SendError {
     /// Nothing of the request was sent.
     Unsent(Box<Request<TrackedBody>>, hyper::Error),
+    /// The connection takes no further requests, and the origin did not process this one.
+    Retired(Box<Request<TrackedBody>>),
+    /// As [`Retired`](Self::Retired), but the body of the request is used up.
+    GoneAway(hyper::Error),
+    /// The origin refused to process the request now. It is absent if its body is used up.
+    Refused(Option<Box<Request<TrackedBody>>>, hyper::Error),
+    /// The client did not send its request body correctly.
+    Client(ClientFault),
     /// The connection failed during the exchange.
     Failed(hyper::Error),
     /// There were more interim responses than a response may have.

@@ -3,22 +3,38 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_core::EndpointState;
+use forebay_semantics::Scheme;
 use forebay_tls::client::TlsFailure;
+use http::Request;
+use http::header::UPGRADE;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::accept::HeadLimits;
 use super::connection::Connection;
 use super::fault::ConnectError;
+use super::http2::{Found, Http2List, Http2Pool, Opened, SharedConnection, StreamLease};
+use super::link::Link;
 use super::names::{Change, Names};
+use super::offer::Offer;
 use super::pool::{Pool, PooledConnection};
 use super::stream::{OriginStream, Transport};
 use crate::endpoint_status::EndpointStatus;
-use crate::settings::{EndpointAddress, EndpointSettings, EndpointTls, OriginSettings};
+use crate::settings::{
+    EndpointAddress, EndpointSettings, EndpointTls, OriginProtocols, OriginSettings,
+};
+
+/// Error text for a server without HTTP/2, where nothing else is allowed.
+const NO_HTTP2: &str = "the server does not agree on HTTP/2 by ALPN, and `protocols` of the site \
+                        has no \"http/1.1\"";
+
+/// Error text for a request that needs HTTP/1.1, where only HTTP/2 is allowed.
+const NO_HTTP1: &str = "the request asks for another protocol (Upgrade), which needs HTTP/1.1, and \
+                        `protocols` of the site has no \"http/1.1\"";
 
 /// Options of connections that the endpoints of an origin share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +44,7 @@ pub(super) struct ConnectOptions {
     limits: HeadLimits,
     connect_timeout: Duration,
     resolve_every: Duration,
+    protocols: OriginProtocols,
 }
 
 impl ConnectOptions {
@@ -38,6 +55,7 @@ impl ConnectOptions {
             limits: HeadLimits::of(origin),
             connect_timeout: origin.timeouts.connect,
             resolve_every: origin.resolve_every,
+            protocols: origin.protocols,
         }
     }
 }
@@ -51,6 +69,9 @@ pub(super) struct Endpoint {
     target: Target,
     tls: Option<EndpointTls>,
     pool: Arc<Pool>,
+    http2: Http2Pool,
+    /// Set if the last connection that was opened speaks HTTP/1.1.
+    speaks_http1: AtomicBool,
     options: ConnectOptions,
     /// Number of requests whose response has not been received completely.
     in_flight: AtomicUsize,
@@ -99,11 +120,32 @@ enum Target {
 
 /// Kind of a request: it decides about the connections that may carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeatable {
+pub(super) enum RequestKind {
     /// The request may be sent again (RFC 9110 section 9.2.1).
-    Yes,
+    Repeatable,
     /// The request may have taken effect when its connection closes (RFC 9112 section 9.3.1).
-    No,
+    Unrepeatable,
+    /// The request asks for another protocol, which only HTTP/1.1 can switch to. It must not be
+    /// repeated.
+    Switch,
+}
+
+impl RequestKind {
+    pub(super) fn of<B>(request: &Request<B>) -> Self {
+        match request.method().is_safe() {
+            _ if request.headers().contains_key(UPGRADE) => Self::Switch,
+            true => Self::Repeatable,
+            false => Self::Unrepeatable,
+        }
+    }
+
+    /// Returns the maximum idle time of its connection.
+    const fn idle_max(self) -> Duration {
+        match self {
+            Self::Repeatable => Duration::MAX,
+            Self::Unrepeatable | Self::Switch => UNREPEATABLE_KEEP_ALIVE_MAX,
+        }
+    }
 }
 
 /// Maximum idle time of a connection for a request that must not be repeated. An origin may close
@@ -127,6 +169,8 @@ impl Endpoint {
             target,
             tls: tls.clone(),
             pool: Pool::new(options.keep_alive, options.connections_max),
+            http2: Http2Pool::new(),
+            speaks_http1: AtomicBool::new(false),
             options,
             in_flight: AtomicUsize::new(0),
             counts: EndpointCounts::default(),
@@ -160,35 +204,105 @@ impl Endpoint {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Returns an idle connection, or a new one.
-    pub(super) async fn connection(
-        self: &Arc<Self>,
-        repeatable: Repeatable,
-    ) -> Result<PooledConnection, ConnectError> {
+    /// Returns a connection for a request: a place on a shared one, an idle one, or a new one.
+    pub(super) async fn link(self: &Arc<Self>, kind: RequestKind) -> Result<Link, ConnectError> {
         self.refresh_names();
-        let idle_max = match repeatable {
-            Repeatable::Yes => Duration::MAX,
-            Repeatable::No => UNREPEATABLE_KEEP_ALIVE_MAX,
-        };
-        match self.pool.take(idle_max) {
-            Some(connection) => Ok(connection),
-            None => self.connect().await,
+        let idle_max = kind.idle_max().min(self.options.keep_alive);
+        let offer = self.offer(kind);
+        if !offer.has_http2() {
+            return match self.pool.take(idle_max) {
+                Some(connection) => Ok(Link::Alone(connection)),
+                None => self.connect(offer).await,
+            };
+        }
+        let list = self.http2.list();
+        loop {
+            // Requests to a server that prefers HTTP/1.1 do not wait for each other.
+            if self.speaks_http1.load(Ordering::Relaxed) {
+                return match self.pool.take(idle_max) {
+                    Some(connection) => Ok(Link::Alone(connection)),
+                    None => self.connect(offer).await,
+                };
+            }
+            let open = || async {
+                match self.speaks_http1.load(Ordering::Relaxed) {
+                    true => Ok(Opened::Other(None)),
+                    false => self.open(offer, Some(list)).await,
+                }
+            };
+            match list.find(idle_max, self.pool.generation(), open).await? {
+                Found::Stream(stream) => return Ok(Link::Stream(stream)),
+                Found::Other(Some(connection)) => return Ok(Link::Alone(connection)),
+                Found::Other(None) => {}
+            }
         }
     }
 
-    /// Opens a connection.
-    pub(super) async fn connect(&self) -> Result<PooledConnection, ConnectError> {
-        let generation = self.pool.generation();
-        let open = self.pool.make_room();
-        let stream = OriginStream::new(self.open_transport().await?);
-        let connection = Connection::begin(stream, self.options.limits, open).await;
-        let connection = connection.map_err(|error| {
-            ConnectError::Io(self.label.to_string(), std::io::Error::other(error))
-        })?;
-        Ok(self.pool.wrap(connection, generation))
+    /// Opens a connection that no other request uses.
+    pub(super) async fn connect_alone(&self) -> Result<Link, ConnectError> {
+        Ok(match self.open(self.offer(RequestKind::Repeatable), None).await? {
+            Opened::Http2(connection) => Link::Stream(StreamLease::new(connection, None)),
+            Opened::Other(connection) => Link::Alone(self.expect_http1(connection)?),
+        })
     }
 
-    async fn open_transport(&self) -> Result<Transport, ConnectError> {
+    /// Opens a connection for a request.
+    async fn connect(&self, offer: Offer) -> Result<Link, ConnectError> {
+        let list = self.http2.list();
+        Ok(match self.open(offer, Some(list)).await? {
+            Opened::Http2(connection) => Link::Stream(list.add(connection)),
+            Opened::Other(connection) => Link::Alone(self.expect_http1(connection)?),
+        })
+    }
+
+    fn expect_http1(
+        &self,
+        connection: Option<PooledConnection>,
+    ) -> Result<PooledConnection, ConnectError> {
+        connection.ok_or_else(|| ConnectError::Protocol(self.label.to_string(), NO_HTTP1))
+    }
+
+    /// Returns the versions of HTTP that a connection for a request may have.
+    fn offer(&self, kind: RequestKind) -> Offer {
+        let offer = Offer::of(self.options.protocols, self.tls.is_some());
+        if kind == RequestKind::Switch { offer.without_http2() } else { offer }
+    }
+
+    /// Opens a connection, with the version of HTTP that the server chooses. `list` is where an
+    /// HTTP/2 connection will be.
+    async fn open(
+        &self,
+        offer: Offer,
+        list: Option<&Arc<Http2List>>,
+    ) -> Result<Opened<Option<PooledConnection>>, ConnectError> {
+        if offer == Offer::Nothing {
+            return Err(ConnectError::Protocol(self.label.to_string(), NO_HTTP1));
+        }
+        let generation = self.pool.generation();
+        let open = self.pool.make_room();
+        let transport = self.open_transport(offer).await?;
+        let speaks_http2 = offer == Offer::PriorKnowledge || transport.has_agreed_on_http2();
+        if offer == Offer::Http2 && !speaks_http2 {
+            return Err(ConnectError::Protocol(self.label.to_string(), NO_HTTP2));
+        }
+        let (stream, limits) = (OriginStream::new(transport), self.options.limits);
+        let failed = |error| ConnectError::Io(self.label.to_string(), std::io::Error::other(error));
+        if !speaks_http2 {
+            if offer.has_http2() {
+                self.speaks_http1.store(true, Ordering::Relaxed);
+            }
+            let connection = Connection::begin(stream, limits, open).await.map_err(failed)?;
+            return Ok(Opened::Other(Some(self.pool.wrap(connection, generation))));
+        }
+        self.speaks_http1.store(false, Ordering::Relaxed);
+        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let begun = SharedConnection::begin(stream, scheme, limits, generation, open).await;
+        let (connection, driver) = begun.map_err(failed)?;
+        driver.run(&connection, list, self.options.keep_alive);
+        Ok(Opened::Http2(connection))
+    }
+
+    async fn open_transport(&self, offer: Offer) -> Result<Transport, ConnectError> {
         let late = || ConnectError::Timeout(self.label.to_string(), self.options.connect_timeout);
         let refused = |error| ConnectError::Io(self.label.to_string(), error);
         let names = match &self.target {
@@ -203,7 +317,8 @@ impl Endpoint {
         let due = Instant::now() + self.options.connect_timeout;
         let stream = self.connect_to_any(&addresses, due).await?;
         let Some(tls) = &self.tls else { return Ok(Transport::Tcp(stream)) };
-        let handshake = timeout_at(due, tls.client.connect(tls.name.clone(), stream)).await;
+        let handshake =
+            timeout_at(due, tls.client.connect(tls.name.clone(), stream, offer.alpn())).await;
         match handshake.map_err(|_| late())? {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) => Err(match TlsFailure::of(&error) {
@@ -253,6 +368,7 @@ impl Endpoint {
             let Target::Tcp(names) = &endpoint.target else { return };
             if names.refresh().await == Change::Changed {
                 endpoint.pool.retire_all();
+                endpoint.http2.retire_all();
             }
         });
     }

@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
 use super::body::ConnectionPermits;
 use super::connection::SendError;
-use super::endpoint::{Endpoint, InFlight, Repeatable};
+use super::endpoint::{Endpoint, InFlight, RequestKind};
 use super::fault::{self, ClientFault};
 use super::group::{Chosen, RequestResult};
 use super::idle::is_idle_close;
-use super::pool::PooledConnection;
+use super::link::Link;
 use super::progress::{Progress, TrackedBody};
 use super::retry::{self, Again, Exchanged, FailedExchange, Next, Retrying};
 use super::{FetchRequest, Origin};
@@ -30,10 +30,18 @@ use super::{FetchRequest, Origin};
 /// Error text for an origin without endpoints.
 const NO_ENDPOINT: &str = "the origin has no endpoint";
 
+/// Maximum number of connections that end under one request before it fails. An origin that restarts
+/// ends each connection once.
+const RETIRED_MAX: usize = 4;
+
+/// Error text for a request whose connections ended one after another.
+const RETIRED: &str = "the origin ended several HTTP/2 connections (GOAWAY) before it processed the \
+                       request";
+
 /// Head of a response, with its connection.
 pub(super) struct Answered {
     pub(super) response: Response<Incoming>,
-    pub(super) connection: PooledConnection,
+    pub(super) connection: Link,
     pub(super) permits: ConnectionPermits,
 }
 
@@ -103,34 +111,56 @@ impl Origin {
         mut request: Request<TrackedBody>,
         interims: &InterimCounter,
     ) -> Result<Exchanged, FailedExchange> {
-        let repeatable = if request.method().is_safe() { Repeatable::Yes } else { Repeatable::No };
-        // Each iteration uses up an idle connection; a new connection ends the loop.
+        let kind = RequestKind::of(&request);
+        let mut retired = 0;
+        // Each iteration uses up an idle connection, or one of the retired ones.
         loop {
-            let mut pooled = match endpoint.connection(repeatable).await {
-                Ok(pooled) => pooled,
+            let mut link = match endpoint.link(kind).await {
+                Ok(link) => link,
                 Err(error) => return Err(FailedExchange::unsent(error.into(), Box::new(request))),
             };
-            let Some(connection) = pooled.get() else { continue };
-            match connection.send(request, interims).await {
+            let error = match link.send(request, interims).await {
                 Ok(mut response) => {
                     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                         validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
                     }
-                    return Ok((response, pooled));
+                    return Ok((response, link));
                 }
-                Err(SendError::Unsent(unsent, _)) if connection.is_used => request = *unsent,
-                Err(SendError::Unsent(unsent, error)) => {
-                    let error = fault::explain(&error, &endpoint.label, connection, self.limits);
-                    return Err(FailedExchange::unsent(error, unsent));
+                Err(error) => error,
+            };
+            match error {
+                SendError::Unsent(unsent, _) if link.is_used() => request = *unsent,
+                SendError::Retired(unsent) if retired < RETIRED_MAX => {
+                    retired += 1;
+                    request = *unsent;
                 }
-                Err(SendError::Failed(error)) => {
-                    let error = fault::explain(&error, &endpoint.label, connection, self.limits);
-                    return Err(error.into());
-                }
-                Err(SendError::Interims) => {
-                    return Err(LoadError::origin(InvalidHead::Interims).into());
-                }
+                error => return Err(self.failed(error, endpoint, &mut link)),
             }
+        }
+    }
+
+    /// Returns the failure of an exchange that is not repeated on another connection.
+    fn failed(&self, error: SendError, endpoint: &Endpoint, link: &mut Link) -> FailedExchange {
+        let label = &endpoint.label;
+        match error {
+            SendError::Unsent(unsent, error) => {
+                let error = fault::explain(&error, label, link, self.limits);
+                FailedExchange::unsent(error, unsent)
+            }
+            SendError::Retired(unsent) => {
+                FailedExchange::unsent(LoadError::unreachable(RETIRED), unsent)
+            }
+            SendError::Refused(Some(unsent), error) => {
+                let text = fault::sentence(&error, label);
+                FailedExchange::unsent(LoadError::unreachable(text), unsent)
+            }
+            SendError::Refused(None, error) => {
+                LoadError::unreachable(fault::sentence(&error, label)).into()
+            }
+            SendError::GoneAway(error) => fault::unprocessed(&error, label).into(),
+            SendError::Failed(error) => fault::explain(&error, label, link, self.limits).into(),
+            SendError::Client(fault) => LoadError::origin(fault).into(),
+            SendError::Interims => LoadError::origin(InvalidHead::Interims).into(),
         }
     }
 

@@ -1,14 +1,15 @@
 //! Errors of exchanges with an origin.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_engine::LoadError;
 use forebay_tls::client::TlsFailure;
 
 use super::accept::HeadLimits;
-use super::connection::Connection;
 use super::idle::{ClosedIdle, is_close};
+use super::link::Link;
 use crate::request_guard::{ExpiredTimeout, FramingError};
 
 /// Failure of a client while its request was being forwarded.
@@ -62,6 +63,12 @@ pub(super) enum ConnectError {
     /// The TLS handshake failed.
     #[error("{0}: TLS failed: {2}")]
     Tls(String, TlsFailure, std::io::Error),
+    /// The server and the settings have no version of HTTP in common.
+    #[error("{0}: {1}")]
+    Protocol(String, &'static str),
+    /// A connection failed that several requests waited for.
+    #[error("{0}")]
+    Shared(Arc<Self>),
     /// Connecting took too long, TLS included.
     #[error("{0}: no connection within {1:?} (connect_timeout)")]
     Timeout(String, Duration),
@@ -69,9 +76,21 @@ pub(super) enum ConnectError {
 
 impl ConnectError {
     /// Returns the failure of TLS, if it is the reason.
-    const fn tls(&self) -> Option<TlsFailure> {
+    fn tls(&self) -> Option<TlsFailure> {
         match self {
             Self::Tls(_, failure, _) => Some(*failure),
+            Self::Shared(error) => error.tls(),
+            _ => None,
+        }
+    }
+}
+
+impl ConnectError {
+    /// Returns the time limit, if it is the reason.
+    fn limit(&self) -> Option<Duration> {
+        match self {
+            Self::Timeout(_, limit) | Self::NameTimeout(_, limit) => Some(*limit),
+            Self::Shared(error) => error.limit(),
             _ => None,
         }
     }
@@ -79,11 +98,9 @@ impl ConnectError {
 
 impl From<ConnectError> for LoadError {
     fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Timeout(_, limit) | ConnectError::NameTimeout(_, limit) => {
-                Self::TimedOut(limit)
-            }
-            error => Self::unreachable(error),
+        match error.limit() {
+            Some(limit) => Self::TimedOut(limit),
+            None => Self::unreachable(error),
         }
     }
 }
@@ -120,29 +137,41 @@ pub(crate) fn code(error: &LoadError) -> &'static str {
 pub(super) fn explain(
     error: &hyper::Error,
     endpoint: &str,
-    connection: &Connection,
+    link: &mut Link,
     limits: HeadLimits,
 ) -> LoadError {
     if let Some(fault) = ClientFault::in_chain(error) {
         return LoadError::origin(fault);
     }
     if error.is_parse_too_large() {
-        return LoadError::origin(limits.exceeded(connection.received()));
+        return LoadError::origin(limits.exceeded(link.received()));
     }
-    let mut text = format!("{endpoint}: {error}");
-    for cause in causes(error) {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-    }
+    let text = sentence(error, endpoint);
     let tls = causes(error).find_map(|cause| TlsFailure::of(cause.downcast_ref()?));
     if let Some(failure) = tls {
         return LoadError::unreachable(TlsBroken { failure, text });
     }
     match is_close(error) {
-        true if connection.is_used => LoadError::unreachable(ClosedIdle(text)),
+        true if link.is_used() => LoadError::unreachable(ClosedIdle(text)),
         true => LoadError::unreachable(text),
         false => LoadError::origin(text),
     }
+}
+
+/// Converts the refusal of a request that the origin did not process, and whose body is used up. A
+/// safe request may be sent again.
+pub(super) fn unprocessed(error: &hyper::Error, endpoint: &str) -> LoadError {
+    LoadError::unreachable(ClosedIdle(sentence(error, endpoint)))
+}
+
+/// Returns an error of hyper in words, with its causes.
+pub(super) fn sentence(error: &hyper::Error, endpoint: &str) -> String {
+    let mut text = format!("{endpoint}: {error}");
+    for cause in causes(error) {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+    }
+    text
 }
 
 /// Returns the sources of an error, the nearest first.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::connection::{Connection, OpenConnection};
 
 /// Number of lists of idle connections. Further threads share them.
-const LISTS: usize = 64;
+pub(super) const LISTS: usize = 64;
 
 /// Maximum number of remembered runtimes. When it is reached, indexes are assigned anew.
 const RUNTIMES_MAX: usize = 1_024;
@@ -193,7 +193,7 @@ async fn sweep(pool: Weak<Pool>, index: usize) {
 }
 
 /// Returns the index of this worker's list. A worker is a runtime: its connections wake its tasks.
-fn list_index() -> usize {
+pub(super) fn list_index() -> usize {
     thread_local! {
         static LAST: Cell<Option<(Id, usize)>> = const { Cell::new(None) };
     }

@@ -23,6 +23,8 @@ pub(super) struct Progress(Arc<Mutex<State>>);
 struct State {
     waiting_for: WaitingFor,
     is_body_sent: bool,
+    /// Failure of the request body.
+    fault: Option<ClientFault>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ impl Progress {
     /// Starts an exchange, which waits for the origin.
     pub(super) fn begin() -> Self {
         let waiting_for = WaitingFor::Origin { since: Instant::now() };
-        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false })))
+        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false, fault: None })))
     }
 
     /// Returns the time at which the origin times out, as of now.
@@ -49,6 +51,11 @@ impl Progress {
     /// Returns `true` if the whole request body was passed on.
     pub(super) fn is_body_sent(&self) -> bool {
         self.0.lock().is_body_sent
+    }
+
+    /// Returns the failure of the request body, if it failed.
+    pub(super) fn fault(&self) -> Option<ClientFault> {
+        self.0.lock().fault
     }
 
     /// Wraps a request body so that its progress is recorded.
@@ -65,6 +72,13 @@ pub(super) struct TrackedBody {
     progress: Progress,
 }
 
+impl TrackedBody {
+    /// Returns the progress of the body.
+    pub(super) const fn progress(&self) -> &Progress {
+        &self.progress
+    }
+}
+
 impl Body for TrackedBody {
     type Data = Bytes;
     type Error = ClientFault;
@@ -79,8 +93,13 @@ impl Body for TrackedBody {
             Poll::Pending => WaitingFor::Client,
         };
         let is_body_sent = matches!(polled, Poll::Ready(None)) || self.inner.is_end_stream();
-        *self.progress.0.lock() = State { waiting_for, is_body_sent };
-        polled.map_err(|error| ClientFault::of_body(&*error))
+        let polled = polled.map_err(|error| ClientFault::of_body(&*error));
+        let fault = match &polled {
+            Poll::Ready(Some(Err(fault))) => Some(*fault),
+            _ => None,
+        };
+        *self.progress.0.lock() = State { waiting_for, is_body_sent, fault };
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -16,7 +16,7 @@ use super::admission::Admission;
 use super::balance::EndpointSet;
 use super::group::RequestResult;
 use super::idle::is_idle_close;
-use super::pool::PooledConnection;
+use super::link::Link;
 use super::progress::{Progress, TrackedBody};
 use crate::settings::{RetryOn, RetrySettings};
 
@@ -28,7 +28,7 @@ const SAME_ENDPOINT_WAIT: Duration = Duration::from_millis(25);
 pub(crate) type Again<'a> = Option<&'a (dyn Fn() -> FetchRequest + Send + Sync)>;
 
 /// Response head of one exchange, with its connection.
-pub(super) type Exchanged = (Response<Incoming>, PooledConnection);
+pub(super) type Exchanged = (Response<Incoming>, Link);
 
 /// Failed exchange.
 pub(super) struct FailedExchange {

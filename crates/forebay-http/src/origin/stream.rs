@@ -31,6 +31,16 @@ pub(super) enum Transport {
     Tls(Box<ClientStream<TcpStream>>),
 }
 
+impl Transport {
+    /// Returns `true` if TLS has agreed on HTTP/2.
+    pub(super) fn has_agreed_on_http2(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+}
+
 /// Number of bytes that a connection received since the last request was written to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received(Arc<AtomicUsize>);

@@ -46,6 +46,8 @@ pub struct OriginSettings {
     pub fields_max: usize,
     /// Maximum size of one response head of the origin in bytes; at least 8 KiB.
     pub head_max: usize,
+    /// Versions of HTTP for requests to the origin.
+    pub protocols: OriginProtocols,
     /// Time limits of the phases of an exchange.
     pub timeouts: PhaseTimeouts,
     /// Interval at which the names of endpoints are resolved again.
@@ -58,6 +60,22 @@ pub struct OriginSettings {
     pub retry: Option<RetrySettings>,
     /// Circuit breaker; `None` if there is none.
     pub breaker: Option<BreakerSettings>,
+}
+
+/// Versions of HTTP for requests to an origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OriginProtocols {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2 or HTTP/1.1, as TLS agrees (ALPN); HTTP/2 is preferred. Without TLS, HTTP/1.1.
+    Http2First,
+    /// HTTP/2 or HTTP/1.1, as TLS agrees (ALPN); HTTP/1.1 is preferred. Without TLS, HTTP/1.1.
+    Http1First,
+    /// HTTP/2, which TLS has to agree on (ALPN).
+    Http2,
+    /// HTTP/2 without TLS and without an agreement (h2c, RFC 9113 section 3.3).
+    PriorKnowledge,
 }
 
 /// Choice among the endpoints of an origin.
@@ -156,6 +174,7 @@ impl OriginSettings {
             keep_alive: Duration::from_secs(60),
             fields_max: FIELDS_MAX,
             head_max: HEAD_MAX,
+            protocols: OriginProtocols::default(),
             timeouts: PhaseTimeouts::default(),
             resolve_every: Duration::from_secs(30),
             health: None,

@@ -15,6 +15,7 @@ mod explain;
 mod framing;
 mod interims;
 mod limits;
+mod origin_http2;
 mod origins;
 mod purges;
 mod readers;

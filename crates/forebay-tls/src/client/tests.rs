@@ -80,7 +80,8 @@ async fn exchange(
     });
     let received = async {
         let name = ServerName::try_from(name).unwrap();
-        let mut stream = TlsClient::new(client).unwrap().connect(name, near).await?;
+        let mut stream =
+            TlsClient::new(client).unwrap().connect(name, near, &[b"http/1.1"]).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
         Ok(text)

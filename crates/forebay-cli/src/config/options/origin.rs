@@ -2,7 +2,7 @@
 //! compression.
 
 use super::Preset::{Derived, Required, Value};
-use crate::config::reader::{self, ByAddress, RequestRate, WeightedUrl};
+use crate::config::reader::{self, ByAddress, Protocol, RequestRate, WeightedUrl};
 use forebay_http::{Balance, RetryOn};
 use forebay_semantics::coding::Coding;
 use forebay_semantics::coding::media_types::MediaTypePattern;
@@ -47,6 +47,12 @@ options! {
         r#""0s""# to r#""1h""#;
         "Time for which an idle connection to the origin is kept; 0 closes it after its request.",
         "Below the 75 seconds of common origins, so that they rarely close a connection first.";
+    ORIGIN_PROTOCOLS: Vec<Protocol> =
+        SiteOrigin "protocols", reader::PROTOCOLS, Value(r#"["http/1.1"]"#);
+        "Versions of HTTP for requests to the origin, the preferred one first: `[\"h2\", \"http/1.1\"]` \
+         lets `https://` servers choose by ALPN; `[\"h2c\"]` is HTTP/2 without TLS, which the server \
+         must expect.",
+        "Most servers speak it, and each response has a connection of its own.";
     ORIGIN_CA: PathBuf = SiteOrigin "ca", reader::PATH, Derived("the roots of Mozilla");
         "PEM file with the authorities of the certificate of an `https://` origin, or `system` for \
          those that the operating system trusts.",

@@ -6,12 +6,12 @@ use crate::config::file::{Section, SiteFile};
 use crate::config::options;
 use crate::config::origin_url::OriginUrl;
 use crate::config::provenance::Provenance;
-use crate::config::reader::WeightedUrl;
+use crate::config::reader::{Protocol, WeightedUrl};
 use crate::config::table::Table;
 use forebay_core::{Allowance, CallRules, CallWindow};
 use forebay_http::{
     Balance, BreakerSettings, CompressSettings, EjectionSettings, EndpointTls, Fallback,
-    HealthCheckSettings, PhaseTimeouts, RetrySettings,
+    HealthCheckSettings, OriginProtocols, PhaseTimeouts, RetrySettings,
 };
 use forebay_tls::certificate::CertificateFiles;
 use forebay_tls::client::{Authorities, ClientFile, ClientSettings, ServerName, TlsClient};
@@ -58,6 +58,8 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) fields_max: usize,
     /// Maximum number of bytes of the head of one response.
     pub(crate) head_max: usize,
+    /// Versions of HTTP.
+    pub(crate) protocols: OriginProtocols,
     /// Time limits of the phases of an exchange.
     pub(crate) timeouts: PhaseTimeouts,
     /// Interval of name lookups.
@@ -116,6 +118,7 @@ pub(super) fn origin(
     let in_flight_max = in_flight_max(section, connections_max, provenance);
     let adaptive = provenance.read(section, &options::ORIGIN_ADAPTIVE);
     let keep_alive = provenance.read(section, &options::ORIGIN_KEEP_ALIVE);
+    let protocols = protocols(section, urls.as_deref(), provenance);
     let connect = provenance.read(section, &options::ORIGIN_CONNECT_TIMEOUT);
     let body = provenance.read(section, &options::ORIGIN_BODY_TIMEOUT);
     derive(section, options::ORIGIN_BODY_TIMEOUT.spec.name, "`fetch_timeout`", provenance);
@@ -140,6 +143,7 @@ pub(super) fn origin(
         keep_alive: keep_alive?,
         fields_max: usize::try_from(fields_max?).ok()?,
         head_max: usize::try_from(head_max?).ok()?,
+        protocols: protocols?,
         timeouts: PhaseTimeouts { connect: connect?, body },
         resolve_every: resolve_every?,
         health: health?,
@@ -189,6 +193,48 @@ fn urls(typed: &SiteFile, provenance: &mut Provenance<'_>) -> Option<Vec<Weighte
         _ => {
             let url = provenance.read(&typed.site, &options::SITE_ORIGIN)?;
             Some(vec![WeightedUrl { url, weight: 1 }])
+        }
+    }
+}
+
+/// Versions of HTTP; each must be possible for a server.
+fn protocols(
+    section: &Section,
+    urls: Option<&[WeightedUrl]>,
+    provenance: &mut Provenance<'_>,
+) -> Option<OriginProtocols> {
+    let typed = provenance.read(section, &options::ORIGIN_PROTOCOLS)?;
+    let protocols = match &*typed {
+        [Protocol::Http1] => Ok(OriginProtocols::Http1),
+        [Protocol::H2] => Ok(OriginProtocols::Http2),
+        [Protocol::H2c] => Ok(OriginProtocols::PriorKnowledge),
+        [Protocol::H2, Protocol::Http1] => Ok(OriginProtocols::Http2First),
+        [Protocol::Http1, Protocol::H2] => Ok(OriginProtocols::Http1First),
+        list if list.contains(&Protocol::H2c) => {
+            Err("\"h2c\" must be alone, because nothing is negotiated without TLS")
+        }
+        _ => Err("must be one or two different versions, such as [\"h2\", \"http/1.1\"]"),
+    };
+    let urls = urls?;
+    let has_tls = urls.iter().any(|one| one.url.is_tls());
+    let has_plain = urls.iter().any(|one| !one.url.is_tls());
+    let checked = match protocols {
+        Ok(OriginProtocols::PriorKnowledge) if has_tls => {
+            Err("\"h2c\" is HTTP/2 without TLS; an https:// server needs \"h2\"")
+        }
+        Ok(OriginProtocols::Http2) if has_plain => {
+            Err("\"h2\" is agreed on in TLS; a server without https:// needs [\"h2c\"]")
+        }
+        Ok(OriginProtocols::Http2First | OriginProtocols::Http1First) if !has_tls => Err(
+            "\"h2\" is agreed on in TLS, and no server is https://; [\"h2c\"] is HTTP/2 without TLS",
+        ),
+        protocols => protocols,
+    };
+    match checked {
+        Ok(protocols) => Some(protocols),
+        Err(message) => {
+            provenance.refuse(section, options::ORIGIN_PROTOCOLS.spec.name, message);
+            None
         }
     }
 }

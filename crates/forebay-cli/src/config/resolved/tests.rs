@@ -4,6 +4,7 @@ use super::*;
 use crate::config::{ListenerRole, Protocol};
 use forebay_core::rate::RateLimit;
 use forebay_http::CompressSettings;
+use forebay_http::OriginProtocols;
 use forebay_redis::{EndpointSettings, Login, Servers};
 use forebay_semantics::coding::media_types::{MediaTypePattern, MediaTypes};
 use forebay_semantics::coding::{Coding, Codings};
@@ -779,6 +780,41 @@ fn a_rate_limit_has_a_rate_and_a_burst() {
         ("requests = \"1/s\"\nby = \"cookie\"", "\"cookie\" must be one of \"address\""),
     ] {
         let refused = limit(lines).unwrap_err();
+        assert!(refused.contains(expected), "{lines}: {refused}");
+    }
+}
+
+#[test]
+fn versions_of_http_are_possible_for_the_servers() {
+    let protocols = |url: &str, lines: &str| {
+        let text =
+            format!("[[site]]\nid = \"a\"\n[site.origin]\nurls = [{url}]\nprotocols = {lines}\n");
+        let resolved = with(&text, &Overrides::default());
+        resolved.map(|config| config.sites[0].origin.protocols)
+    };
+    assert_eq!(resolved(SITE).sites[0].origin.protocols, OriginProtocols::Http1);
+    let (tls, plain, both) = ("\"https://o\"", "\"http://o\"", "\"http://o\", \"https://p\"");
+    for (url, lines, expected) in [
+        (tls, "[\"h2\", \"http/1.1\"]", OriginProtocols::Http2First),
+        (both, "[\"h2\", \"http/1.1\"]", OriginProtocols::Http2First),
+        (tls, "[\"http/1.1\", \"h2\"]", OriginProtocols::Http1First),
+        (tls, "[\"h2\"]", OriginProtocols::Http2),
+        (plain, "[\"h2c\"]", OriginProtocols::PriorKnowledge),
+        (both, "[\"http/1.1\"]", OriginProtocols::Http1),
+    ] {
+        assert_eq!(protocols(url, lines), Ok(expected), "{url} {lines}");
+    }
+    for (url, lines, expected) in [
+        (tls, "[]", "site[0].origin.protocols: must be one or two different versions"),
+        (tls, "[\"h2\", \"h2\"]", "must be one or two different versions"),
+        (plain, "[\"h2c\", \"http/1.1\"]", "\"h2c\" must be alone"),
+        (both, "[\"h2c\"]", "\"h2c\" is HTTP/2 without TLS"),
+        (both, "[\"h2\"]", "a server without https:// needs [\"h2c\"]"),
+        (plain, "[\"h2\", \"http/1.1\"]", "no server is https://"),
+        (tls, "[\"h3\"]", "\"h3\" must be one of"),
+        (tls, "\"h2\"", "must be a list"),
+    ] {
+        let refused = protocols(url, lines).unwrap_err();
         assert!(refused.contains(expected), "{lines}: {refused}");
     }
 }

@@ -238,6 +238,11 @@ impl Endpoint {
         }
     }
 
+    /// Closes the idle connections. Those in use are not used again.
+    pub(super) fn retire_idle(&self) {
+        self.pool.retire_all();
+    }
+
     /// Opens a connection that no other request uses.
     pub(super) async fn connect_alone(&self) -> Result<Link, ConnectError> {
         Ok(match self.open(self.offer(RequestKind::Repeatable), None).await? {

@@ -134,7 +134,15 @@ impl Origin {
                     retired += 1;
                     request = *unsent;
                 }
-                error => return Err(self.failed(error, endpoint, &mut link)),
+                error => {
+                    let failed = self.failed(error, endpoint, &mut link);
+                    // The origin closes its other idle connections, too, such as at a reload: the
+                    // repeated request needs a new one.
+                    if is_idle_close(&failed.error) {
+                        endpoint.retire_idle();
+                    }
+                    return Err(failed);
+                }
             }
         }
     }

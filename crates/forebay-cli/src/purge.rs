@@ -27,7 +27,24 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let body = json_of(&args.what, args.hard);
     let asked = client.ask(Method::POST, "/purge", Some(&body), ANSWER_MAX);
     let (status, body) = admin_client::run(asked)?;
-    report(status, &serde_json::from_slice(&body).unwrap_or(Value::Null), client.url())
+    let done = report(status, &serde_json::from_slice(&body).unwrap_or(Value::Null), client.url())?;
+    let note = what.prefix.as_deref().and_then(port_note).unwrap_or_default();
+    print_line(format_args!("{done}{note}"));
+    Ok(0)
+}
+
+/// Returns a note about a prefix with an address and no port: clients of an address usually name the
+/// port, which is then in the keys.
+fn port_note(prefix: &str) -> Option<String> {
+    let (host, _) = prefix.split_once('/')?;
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = host == "localhost" || address.parse::<std::net::IpAddr>().is_ok();
+    is_local.then(|| {
+        format!(
+            "; the prefix matches requests for {host} without a port only: to match others, add \
+             their port, such as {host}:8080/"
+        )
+    })
 }
 
 fn json_of(what: &PurgeWhat, hard: bool) -> Value {
@@ -41,8 +58,8 @@ fn json_of(what: &PurgeWhat, hard: bool) -> Value {
     }
 }
 
-/// Prints the result of the purge. Only some of the failures leave the cache unchanged.
-fn report(status: StatusCode, body: &Value, admin: &str) -> anyhow::Result<u8> {
+/// Returns the result of the purge. Only some of the failures leave the cache unchanged.
+fn report(status: StatusCode, body: &Value, admin: &str) -> anyhow::Result<String> {
     let id = body["id"].as_str().unwrap_or("-");
     let sentence = body["error"].as_str().unwrap_or("The response gives no reason.");
     match status {
@@ -58,8 +75,7 @@ fn report(status: StatusCode, body: &Value, admin: &str) -> anyhow::Result<u8> {
     }
     let instances = &body["instances"];
     let found = if body["purged"] == 0 { "no stored entry matched" } else { "done" };
-    print_line(format_args!("purge {id}: {found} (instances: {instances})"));
-    Ok(0)
+    Ok(format!("purge {id}: {found} (instances: {instances})"))
 }
 
 #[cfg(test)]
@@ -87,6 +103,18 @@ mod tests {
         }
         let text = failure(StatusCode::BAD_REQUEST, &Value::Null);
         assert!(text.ends_with("The response gives no reason."), "{text}");
-        assert_eq!(report(StatusCode::OK, &body, ADMIN).ok(), Some(0));
+        let body = json!({ "id": "7", "instances": 1, "purged": 1 });
+        let done = report(StatusCode::OK, &body, ADMIN).unwrap();
+        assert_eq!(done, "purge 7: done (instances: 1)");
+    }
+
+    #[test]
+    fn a_prefix_with_an_address_and_no_port_is_noted() {
+        for prefix in ["127.0.0.1/a", "localhost/", "[::1]/a"] {
+            assert!(port_note(prefix).is_some(), "{prefix}");
+        }
+        for prefix in ["127.0.0.1:8080/a", "shop.example/a", "/a", "[::1]:80/"] {
+            assert_eq!(port_note(prefix), None, "{prefix}");
+        }
     }
 }

@@ -179,3 +179,56 @@ async fn no_poison_reaches_another_client() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Number of users of each example.
+const USERS: usize = 100;
+
+/// Targets that each user requests; some are private in an example, some are shared.
+const VISITED: [&str; 8] = [
+    "/",
+    "/v1/me/profile",
+    "/v1/catalogue/1",
+    "/account",
+    "/graphql",
+    "/search?q=a",
+    "/img/a.png",
+    "/@acme/package",
+];
+
+#[tokio::test]
+async fn no_user_gets_the_response_of_another() -> anyhow::Result<()> {
+    let origin = Origin::start(|received: &Received| {
+        let field = |name| received.fields.first(name).unwrap_or_default().to_owned();
+        let page = format!("[{}][{}]", field("cookie"), field("authorization"));
+        // A response that its origin marks as private for one user, or says nothing about.
+        let is_marked = received.serial.is_multiple_of(2);
+        let answer = Answer::ok(page).field("Content-Type", "text/plain");
+        if is_marked { answer.field("Cache-Control", "private, max-age=60") } else { answer }
+    })
+    .await?;
+    for configuration in CONFIGURATIONS {
+        let cache = cache(&origin, configuration).await?;
+        for target in VISITED {
+            for user in 0..USERS {
+                let cookie = format!("sid=user{user}.");
+                let token = format!("Bearer user{user}.");
+                let fields: [(&str, &str); 2] = [("Cookie", &cookie), ("Authorization", &token)];
+                // A third of the users has one of the credentials, a third both.
+                let fields = match user % 3 {
+                    0 => &fields[..1],
+                    1 => &fields[1..],
+                    _ => &fields[..],
+                };
+                let seen = ask_with(&cache, target, fields).await?.text().into_owned();
+                let others = seen.replace(&format!("user{user}."), "");
+                assert!(!others.contains("user"), "{configuration} {target} user{user}: {seen}");
+            }
+            written(&cache).await?;
+            for _ in 0..2 {
+                let seen = ask_with(&cache, target, &[]).await?.text().into_owned();
+                assert!(!seen.contains("user"), "{configuration} {target}: {seen}");
+            }
+        }
+    }
+    Ok(())
+}

@@ -99,7 +99,7 @@ const QUICK: &[Step] = &[
         .shows(Shows::Tests),
 ];
 
-/// What `ci` checks before the tests; cheap steps first.
+/// Steps of `ci` before the tests, cheap ones first.
 const BEFORE_TESTS: &[Step] = &[
     FORMAT,
     TIDY,
@@ -122,7 +122,7 @@ const BEFORE_TESTS: &[Step] = &[
         .with(&[("RUSTDOCFLAGS", "-D warnings")]),
 ];
 
-/// What `ci` checks beside [`CRATES`]: these steps compute while those tests wait.
+/// Steps of `ci` beside [`CRATES`]: they compute while those tests wait.
 const BESIDE_TESTS: &[Step] = &[
     Step::new("instructions of a hit?", "xtask instructions --if-possible")
         .shows(Shows::LastLine)

@@ -1,6 +1,6 @@
 //! Live views of the responses: `tail` and `top`.
 //!
-//! Responses come over the feed, which is open while somebody listens. One task empties its rings,
+//! Responses come over the feed, which is open while a client listens. One task empties its rings,
 //! evaluates expressions and counts; no worker thread does.
 
 mod expression;
@@ -149,7 +149,7 @@ impl Live {
         });
     }
 
-    /// Empties the rings once. Returns false if nobody listens any more.
+    /// Empties the rings once. Returns false if no client listens any more.
     fn drain(&self) -> bool {
         let entries = self.service.feed().drain();
         let mut state = self.state.lock();

@@ -12,9 +12,9 @@ pub(super) enum Offer {
     Http1,
     /// HTTP/2, which TLS has to agree on.
     Http2,
-    /// What TLS agrees on: HTTP/2 is preferred.
+    /// Version that TLS agrees on, HTTP/2 preferred.
     Http2First,
-    /// What TLS agrees on: HTTP/1.1 is preferred.
+    /// Version that TLS agrees on, HTTP/1.1 preferred.
     Http1First,
     /// HTTP/2 without an agreement (RFC 9113 section 3.3).
     PriorKnowledge,

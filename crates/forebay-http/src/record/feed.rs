@@ -1,6 +1,6 @@
 //! Live feed of responses that have ended, for `tail` and `top`.
 //!
-//! It has one ring per stripe of threads, and is written only while somebody listens. A closed feed
+//! It has one ring per stripe of threads, and is written only while a client listens. A closed feed
 //! costs a response the read of one flag.
 
 use std::cell::Cell;
@@ -90,7 +90,7 @@ impl FeedEntry {
 }
 
 impl Feed {
-    /// Returns true if somebody listens.
+    /// Returns true if a client listens.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)

@@ -75,7 +75,7 @@ impl Http2Pool {
 
 impl Http2List {
     /// Returns a place on a connection that was idle for at most `idle_max`, and was opened in this
-    /// generation or later. Opens a connection if there is no room and there are fewer than
+    /// generation or later. Opens a connection if all are full and there are fewer than
     /// [`CONNECTIONS_MAX`]; otherwise waits, without a time limit, for the end of another response.
     pub(in crate::origin) async fn find<T, F>(
         self: &Arc<Self>,
@@ -129,12 +129,12 @@ impl Http2List {
     ) -> StreamLease {
         self.connections.lock().push(connection.clone());
         let lease = StreamLease::new(connection, Some(self.clone()));
-        // Others may find room on it.
+        // Other requests may find a free stream on it.
         self.freed.notify_waiters();
         lease
     }
 
-    /// Returns a place on the first connection with room, or the number of connections.
+    /// Returns a place on the first connection that is not full, or the number of connections.
     fn take(self: &Arc<Self>, idle_max: Duration, generation: u32) -> Result<StreamLease, usize> {
         let mut connections = self.connections.lock();
         connections.retain(|connection| {
@@ -152,7 +152,7 @@ impl Http2List {
         }
     }
 
-    /// Wakes a request that waits for room.
+    /// Wakes a request that waits for a free stream.
     pub(super) fn freed(&self) {
         self.freed.notify_one();
     }

@@ -117,7 +117,9 @@ async fn a_process_is_ready_after_its_warm_up() -> anyhow::Result<()> {
     let origin = origin.await?;
     let text = serving(&origin.url(), "ready_after_warm = \"urls.txt\"", "");
     let list = format!("{}https://{HOST}/secure\n", urls(40));
-    let cache = warming(&text, &list)?.serve().await?;
+    // The folder of the file has the list, which is read after the start.
+    let file = warming(&text, &list)?;
+    let cache = file.serve().await?;
     origin.wait_requests(16).await?;
     assert_eq!(get_admin(&cache, "/readyz").await?.status, 503);
     gate.open();
@@ -132,7 +134,8 @@ async fn a_warm_up_has_a_time_limit_and_its_list_is_checked() -> anyhow::Result<
     let origin = Origin::always(Answer::hang()).await?;
     let top = "ready_after_warm = \"urls.txt\"\nready_after_warm_max = \"1s\"";
     let text = serving(&origin.url(), top, "");
-    let cache = warming(&text, &urls(4))?.serve().await?;
+    let listed = warming(&text, &urls(4))?;
+    let cache = listed.serve().await?;
     wait_health(&cache, |health| health["state"] == "ready").await?;
     let file = ConfigFile::of(&text)?;
     let done = forebay(["check"]).args([&file.path]).finish().await?;

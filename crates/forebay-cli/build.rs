@@ -92,8 +92,9 @@ fn name_commit(folder: &Path) {
 /// Commit in the file that `cargo package` writes: `{"git": {"sha1": "…"}}`.
 fn of_package(folder: &Path) -> Option<String> {
     let file = folder.join(".cargo_vcs_info.json");
+    let text = fs::read_to_string(&file).ok()?;
+    // Cargo would compile this crate again in every build if the file did not exist.
     println!("cargo::rerun-if-changed={}", file.display());
-    let text = fs::read_to_string(file).ok()?;
     let commit = text.split_once("\"sha1\"")?.1.split('"').nth(1)?;
     Some(commit.to_owned())
 }

@@ -134,9 +134,13 @@ impl LowerTierMetrics {
         }
     }
 
-    /// Returns the durations of the reads of a tier.
+    /// Returns the durations of the lookups in a tier, with and without a request for the lease.
     pub(super) fn reads(&self, tier: &'static str) -> LatencySum {
-        self.seconds.get_or_create(&OpLabels { tier, op: "read" }).sum()
+        let mut sum = LatencySum::default();
+        for op in ["open", "lease"] {
+            sum.merge(&self.seconds.get_or_create(&OpLabels { tier, op }).sum());
+        }
+        sum
     }
 
     /// Returns the counter for a metric that a tier counts itself.

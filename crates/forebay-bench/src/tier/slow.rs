@@ -234,8 +234,10 @@ impl Instance {
     }
 }
 
+/// With time limits that a busy machine does not reach: a read that timed out would be a load.
 async fn connect(url: &str) -> anyhow::Result<Redis> {
     let mut endpoint = EndpointSettings::at(url);
+    endpoint.read_timeout = Duration::from_secs(2);
     endpoint.write_timeout = Duration::from_secs(2);
     connected(Settings::new(endpoint)).await
 }

@@ -22,7 +22,7 @@ use crate::world::{ConfigFile, admin_of, forebay, get, get_admin, is_hit, metric
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(20);
 
 /// Allowance for a busy machine.
-pub(crate) const NOISE: Duration = Duration::from_millis(500);
+pub(crate) const NOISE: Duration = Duration::from_secs(3);
 
 /// Duration of a lease without heartbeats, plus the time to take the next one.
 const LEASE: Duration = Duration::from_millis(1_550);
@@ -276,7 +276,7 @@ async fn a_fetch_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn unshareable_responses_delay_each_instance_only_once() -> anyhow::Result<()> {
-    const DELAY: Duration = Duration::from_millis(400);
+    const DELAY: Duration = Duration::from_millis(1_500);
     let redis = RedisLaunch::new().start().await?;
     let origin = Origin::start(|asked| {
         let answer = match asked.path() {
@@ -288,13 +288,15 @@ async fn unshareable_responses_delay_each_instance_only_once() -> anyhow::Result
     })
     .await?;
     let caches = Caches::start(4, &origin, &redis.url()).await?;
-    for (path, status) in [("/private", 200), ("/failing", 503)] {
-        for delays in [2, 1] {
+    // What an origin may not share is remembered. A failure is not: each crowd tries it with one
+    // instance first.
+    for (path, status, rounds) in [("/private", 200, [2, 1]), ("/failing", 503, [2, 2])] {
+        for delays in rounds {
             let begun = Instant::now();
             let replies = all_get(&caches, path).await?;
             let took = begun.elapsed();
             assert!(replies.iter().all(|reply| reply.status == status), "{path}");
-            assert!(took <= delays * DELAY + NOISE, "{path} took {took:?}");
+            assert!(took < (delays + 1) * DELAY, "{path} took {took:?}");
         }
         assert!(origin.requests_to(path) >= 7, "each has its own answer");
     }
@@ -309,7 +311,7 @@ async fn unshareable_responses_delay_each_instance_only_once() -> anyhow::Result
     let replies = try_join_all(caches.all().zip(languages).map(ask)).await?;
     let took = begun.elapsed();
     assert!(replies.iter().all(|reply| reply.text() == "varied"));
-    assert!(took <= 2 * DELAY + NOISE, "{took:?}");
+    assert!(took < 3 * DELAY, "{took:?}");
     assert_eq!(origin.requests_to("/varied"), 4);
     Ok(())
 }

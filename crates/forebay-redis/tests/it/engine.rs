@@ -135,16 +135,15 @@ async fn a_frozen_server_costs_a_miss_its_time_and_a_hit_nothing() {
     assert_eq!(instance.obtain(&key("/hot"), &origin).await, "any 1");
     instance.stored(1).await;
     server.freeze().await.unwrap();
-    let began = Instant::now();
+    let before = instance.fixture.tier.counts().timed_out;
     assert_eq!(instance.obtain(&key("/cold"), &origin).await, "any 2");
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!(instance.fixture.tier.counts().timed_out - before, 1);
     instance.fixture.until(|tier| !tier.endpoints()[0].is_up).await;
-    let (asked, began) = (instance.fixture.tier.counts().timed_out, Instant::now());
+    let asked = instance.fixture.tier.counts().timed_out;
     for number in 0..100 {
         assert_eq!(instance.obtain(&key("/hot"), &origin).await, "any 1");
         instance.obtain(&key(&format!("/cold/{number}")), &origin).await;
     }
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     assert_eq!(instance.fixture.tier.counts().timed_out, asked, "no request waited for the server");
 }
 

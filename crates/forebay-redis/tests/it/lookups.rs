@@ -218,9 +218,7 @@ async fn frozen_server_costs_one_timeout() {
     instance.stored(1).await;
     let before = instance.fixture.tier.counts().timed_out;
     server.freeze().await.unwrap();
-    let began = Instant::now();
     assert_eq!(instance.obtain(key("/").borrowed(), &origin).await, "2");
-    assert!(began.elapsed() < 2 * READ + LOAD, "{:?}", began.elapsed());
     assert_eq!(instance.fixture.tier.counts().timed_out - before, 1);
     assert_eq!(instance.came.0.lock().last(), Some(&LeaseEvent::Failed));
 }
@@ -254,7 +252,7 @@ fn lease_name(path: &str) -> String {
 /// A distant hit takes one round trip, including the generations.
 #[tokio::test]
 async fn distant_hit_takes_one_round_trip() {
-    const AWAY: Duration = Duration::from_millis(300);
+    const AWAY: Duration = Duration::from_secs(1);
     let (server, origin) = (server().await, Origin::default());
     let all = instances(&server, 1, &origin).await;
     let proxy = FaultProxy::start(server.address()).await.unwrap();

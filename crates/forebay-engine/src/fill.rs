@@ -1,10 +1,13 @@
 //! One miss: from the lower tiers and the lease to the load, and from its answer to the stored entry.
 //!
 //! ```text
-//! Leading ─ seek ─┬─► found in a tier ──────────────────────────────┐
-//!                 └─► Missed ─ lease ─┬─► filled by an instance ────┤
-//!                                     └─► Permitted ─ load ─► Loaded ─ fill ─► Fill: announced, stored
+//! Leading ─ seek ─┬─► found in a tier ─────────────────────────────────┐
+//!    │            └─► Missed ─ lease ─┬─► filled by an instance ───────┤
+//!    └─ no lower tiers ───────────────┴─► Permitted ─ load ─► LoadEnded ─ fill ─► Fill: announced, stored
 //! ```
+//!
+//! A body that has arrived is stored, then announced; a body that still arrives is announced, and
+//! stored when it has ended.
 //!
 //! Each phase is a struct with the fields of that phase, and each step consumes the phase before it.
 //! The task that runs them belongs to no caller: callers may go away, and a panic in the load frees
@@ -34,9 +37,7 @@ use crate::entry::body::{Body, Content};
 use crate::entry::in_flight::Charged;
 use crate::entry::select::{Credentials, selection};
 use crate::entry::{Entry, Head};
-use crate::flight::load::{
-    Audience, Load, LoadError, LoadOptions, LoadSource, Loaded as Answer, Passed,
-};
+use crate::flight::load::{Audience, Load, LoadError, LoadOptions, LoadSource, Loaded, Passed};
 use crate::flight::pass_markers::Marked;
 use crate::flight::recent_failures::RecentFailures;
 use crate::flight::source::Source;
@@ -123,11 +124,11 @@ struct Permitted<L> {
 }
 
 /// Phase after the load.
-struct Loaded<L> {
+struct LoadEnded<L> {
     fill: Fill<L>,
     prior: Option<Arc<Entry>>,
     stale: Option<StaleEntry>,
-    answer: Result<Answer, LoadError>,
+    answer: Result<Loaded, LoadError>,
     started: Timestamp,
     cost: Duration,
 }
@@ -306,7 +307,7 @@ impl<L: Load> Leading<L> {
 
 impl<L: Load> Permitted<L> {
     /// Asks the origin. `None` if there is no memory for the load.
-    async fn load(self) -> Option<Loaded<L>> {
+    async fn load(self) -> Option<LoadEnded<L>> {
         let Self { leading, permission, prior, stale, family } = self;
         let engine = leading.engine.clone();
         let prior = stale.as_ref().map(|stale| stale.entry.clone()).or(prior);
@@ -339,26 +340,26 @@ impl<L: Load> Permitted<L> {
         };
         let answer = answer.unwrap_or_else(|panic| Err(LoadError::panicked(&*panic)));
         let cost = engine.clock.exact().saturating_sub(exact);
-        Some(Loaded { fill, prior, stale, answer, started, cost })
+        Some(LoadEnded { fill, prior, stale, answer, started, cost })
     }
 }
 
-impl<L: Load> Loaded<L> {
+impl<L: Load> LoadEnded<L> {
     /// Announces and stores the answer. Afterwards the lease is released: by the tier that was
     /// filled, here, or, if this panics or is cancelled, by being dropped.
     async fn fill(self) {
         let Self { mut fill, prior, stale, answer, started, cost } = self;
         let release = fill.release_for(&answer);
-        if matches!(&answer, Ok(answer) if !matches!(answer, Answer::Failed { .. })) {
+        if matches!(&answer, Ok(answer) if !matches!(answer, Loaded::Failed { .. })) {
             fill.leading.failures().forget(fill.leading.flight().key().borrowed());
         }
         match answer {
-            Ok(Answer::Entry { mut meta, head, content }) => {
+            Ok(Loaded::Entry { mut meta, head, content }) => {
                 fill.leading.observe_load("stored", cost);
                 fill.complete(&mut meta, started, cost, prior.as_deref());
                 fill.fill_entry(meta, head, content).await;
             }
-            Ok(Answer::Unchanged { mut meta, head }) => match prior {
+            Ok(Loaded::Unchanged { mut meta, head }) => match prior {
                 Some(prior) => {
                     fill.leading.observe_load("unchanged", cost);
                     fill.complete(&mut meta, started, cost, Some(&prior));
@@ -371,19 +372,19 @@ impl<L: Load> Loaded<L> {
                     fill.leading.fail(error, cost);
                 }
             },
-            Ok(Answer::Absent { lifetime }) => {
+            Ok(Loaded::Absent { lifetime }) => {
                 fill.leading.observe_load("absent", cost);
                 let mut meta = Meta::new(fill.leading.engine.clock.now(), lifetime);
                 meta.presence = Presence::Absent;
                 fill.complete(&mut meta, started, cost, None);
                 fill.fill_entry(meta, Head::default(), Content::Whole(Bytes::new())).await;
             }
-            Ok(Answer::Pass(passed)) => {
+            Ok(Loaded::Pass(passed)) => {
                 fill.leading.observe_load("pass", cost);
                 let entry = fill.pass(passed, FlightResult::Private).await;
                 fill.leading.reply(LeaderResult::Private(entry));
             }
-            Ok(Answer::Failed { passed, error }) => {
+            Ok(Loaded::Failed { passed, error }) => {
                 fill.leading.observe_load("failed", cost);
                 fill.leading.keep_stale(stale.as_ref());
                 fill.leading.note_failure(&error);
@@ -409,15 +410,15 @@ impl<L: Load> Fill<L> {
     }
 
     /// Reason of the release of the lease for other instances, unless the shared tier is filled.
-    fn release_for(&self, answer: &Result<Answer, LoadError>) -> Release {
+    fn release_for(&self, answer: &Result<Loaded, LoadError>) -> Release {
         match answer {
-            Ok(Answer::Pass(Passed { remember, .. })) => {
+            Ok(Loaded::Pass(Passed { remember, .. })) => {
                 let credentials = self.leading.rules.credentials;
                 Release::Pass { remember: *remember, credentials }
             }
-            Ok(Answer::Failed { .. }) => Release::Failed,
+            Ok(Loaded::Failed { .. }) => Release::Failed,
             Err(error) if error.lasts() => Release::Failed,
-            Ok(Answer::Entry { .. } | Answer::Unchanged { .. } | Answer::Absent { .. })
+            Ok(Loaded::Entry { .. } | Loaded::Unchanged { .. } | Loaded::Absent { .. })
             | Err(_) => Release::Abandoned,
         }
     }

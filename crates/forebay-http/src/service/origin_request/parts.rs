@@ -1,4 +1,5 @@
-//! Range requests for a body that is not stored as a whole.
+//! Range requests for a body that is not stored as a whole. All other requests leave this file at
+//! once, with [`PartialOutcome::FetchWhole`].
 //!
 //! The whole body is fetched once for all clients, and ranges are cut from it while it arrives. The
 //! origin is asked for the range alone if the body is larger than the largest storable object or

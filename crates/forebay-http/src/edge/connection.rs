@@ -1,6 +1,7 @@
 //! Client connections.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,21 +9,21 @@ use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::server::conn::http1::UpgradeableConnection;
-use hyper::service::{HttpService, service_fn};
+use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::direct::DirectHits;
+use crate::edge::http1::{ClientService, Http1Connection};
+use crate::edge::woken_only::WokenOnly;
 use crate::failure::Failure;
 use crate::phase::Phase;
 use crate::record::RequestId;
 use crate::request_guard::{
-    ClientTimeouts, Exchange, GuardCounters, Guarded, Rejection, http1_builder,
+    ClientTimeouts, Exchange, Exchanges, GuardCounters, Guarded, Rejection,
 };
 use crate::response::body::ResponseBody;
 use crate::response::error_page::{Page, respond};
@@ -54,63 +55,75 @@ impl Connections {
     }
 
     /// Serves an HTTP/1 connection. `received` are bytes that were read already.
-    pub(crate) async fn serve_http1<S>(mut self, stream: S, received: Bytes, info: ConnectionInfo)
+    pub(crate) async fn serve_http1<S>(self, stream: S, received: Bytes, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (peer, pending) = (info.peer, PendingUpgrade::default());
-        {
-            // Created in place: otherwise the future would reserve space for each move.
-            let direct_hits = DirectHits::new(self.service.clone(), info.clone());
-            let mut guarded = Guarded::new(stream, self.timeouts, self.counters.clone())
-                .with_responder(direct_hits);
-            guarded.hold(received);
-            let mut connection = self.http(guarded, info, &pending);
-            if let Err(error) = drive(&mut connection, &mut self.stop).await {
-                // A client that disconnects is not an error of forebay.
-                tracing::debug!(%peer, %error, "client connection ended with an error");
-            }
-        }
-        if pending.finish::<S>().await == TunnelEnd::Idle {
-            self.counters.count_idle_tunnel();
-        }
+        let direct_hits = DirectHits::new(self.service.clone(), info.clone());
+        let mut guarded =
+            Guarded::new(stream, self.timeouts, self.counters.clone()).with_responder(direct_hits);
+        guarded.hold(received);
+        self.serve_guarded(Box::new(guarded), info).await;
     }
 
     /// Answers a client connection above the maximum number with 503 and closes it, without reading
     /// its request. The client timeouts bound the duration; the caller bounds how many such
     /// connections exist.
-    pub async fn reject<S>(mut self, stream: S, info: ConnectionInfo)
+    pub async fn reject<S>(self, stream: S, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let guarded = Guarded::rejecting(stream, self.timeouts, self.counters.clone());
-        let peer = info.peer;
-        let mut connection = self.http(guarded, info, &PendingUpgrade::default());
-        if let Err(error) = drive(&mut connection, &mut self.stop).await {
-            tracing::debug!(%peer, %error, "rejected client connection ended with an error");
-        }
+        self.serve_guarded(Box::new(guarded), info).await;
     }
 
-    fn http<S>(
-        &self,
-        guarded: Guarded<S>,
-        info: ConnectionInfo,
-        pending: &PendingUpgrade,
-    ) -> UpgradeableConnection<TokioIo<Guarded<S>>, impl ClientService + use<S>>
+    async fn serve_guarded<S>(self, guarded: Box<Guarded<S>>, info: ConnectionInfo)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let (peer, tunnel) = (info.peer, AcceptedUpgrade::default());
         let exchanges = guarded.exchanges();
+        let service = self.answers(&exchanges, info, &tunnel);
+        let mut connection = Http1Connection::new(guarded, exchanges, service);
+        let mut stop = self.stop;
+        let ended = tokio::select! {
+            biased;
+            ended = poll_fn(|cx| connection.poll(cx)) => ended,
+            () = WokenOnly::new(async move { stop_after_arrivals(&mut stop).await }) => {
+                connection.stop();
+                poll_fn(|cx| connection.poll(cx)).await
+            }
+        };
+        drop(connection);
+        match ended {
+            Ok(guarded) => {
+                if tunnel.join(guarded).await == TunnelEnd::Idle {
+                    self.counters.count_idle_tunnel();
+                }
+            }
+            // A client that disconnects is not an error of forebay.
+            Err(error) => tracing::debug!(%peer, %error, "client connection ended with an error"),
+        }
+    }
+
+    /// Returns the service that answers the requests of one connection.
+    fn answers(
+        &self,
+        exchanges: &Exchanges,
+        info: ConnectionInfo,
+        tunnel: &AcceptedUpgrade,
+    ) -> impl ClientService + use<> {
         let (service, counters) = (self.service.clone(), self.counters.clone());
-        let (pending, info) = (pending.clone(), Arc::new(info));
-        let answer = service_fn(move |mut request: Request<Incoming>| {
+        let (exchanges, tunnel, info) = (exchanges.clone(), tunnel.clone(), Arc::new(info));
+        service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
             let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
             let (service, info) = (service.clone(), info.clone());
+            // hyper sets it for each request for another protocol.
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let http_1_0 =
                 (request.version() < Version::HTTP_11).then(|| asks_keep_alive(&request));
-            let asked = upgrade.map(|upgrade| (upgrade, pending.clone()));
+            let asked = upgrade.map(|_| tunnel.clone());
             async move {
                 let mut response = match rejection {
                     None => service.handle_during(request, &info, Some(&exchange)).await,
@@ -125,11 +138,10 @@ impl Connections {
                 }
                 Ok::<_, Infallible>(match asked {
                     None => response.map(|body| body.during(exchange)),
-                    Some((upgrade, pending)) => pending.note(upgrade, response, exchange),
+                    Some(tunnel) => tunnel.note(response, exchange),
                 })
             }
-        });
-        http1_builder().serve_connection(TokioIo::new(guarded), answer).with_upgrades()
+        })
     }
 }
 
@@ -153,97 +165,46 @@ fn close_unless_persistent(stays: bool, response: &mut Response<ResponseBody>) {
     *response.version_mut() = Version::HTTP_10;
 }
 
-/// Bounds of the HTTP service that hyper calls, under one name.
-trait ClientService:
-    HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send> + Send + Unpin
-{
-}
-
-impl<T> ClientService for T where
-    T: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>
-        + Send
-        + Unpin
-{
-}
-
-/// Polls a connection to its end, or to the end of the current request once `stop` is `true`.
-async fn drive<S, A>(
-    connection: &mut UpgradeableConnection<TokioIo<Guarded<S>>, A>,
-    stop: &mut watch::Receiver<bool>,
-) -> hyper::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: ClientService,
-{
-    tokio::select! {
-        biased;
-        ended = &mut *connection => ended,
-        () = stop_after_arrivals(stop) => {
-            Pin::new(&mut *connection).graceful_shutdown();
-            connection.await
-        }
-    }
-}
-
-/// Slot for a requested protocol upgrade. hyper returns such a connection when it is done with it,
-/// whatever the response.
+/// Slot for the tunnel of an accepted protocol upgrade.
 #[derive(Clone, Default)]
-struct PendingUpgrade(Arc<Mutex<Option<UpgradeRequest>>>);
-
-struct UpgradeRequest {
-    upgrade: OnUpgrade,
-    accepted: Option<AcceptedUpgrade>,
-}
+struct AcceptedUpgrade(Arc<Mutex<Option<PendingTunnel>>>);
 
 /// Tunnel to the origin, with the exchange of the upgrade request. The guard withholds bytes after
 /// that request while the exchange is open.
-struct AcceptedUpgrade {
+struct PendingTunnel {
     tunnel: Box<Tunnel>,
     exchange: Exchange,
 }
 
-impl PendingUpgrade {
+impl AcceptedUpgrade {
     fn note(
         &self,
-        upgrade: OnUpgrade,
         mut response: Response<ResponseBody>,
         exchange: Exchange,
     ) -> Response<ResponseBody> {
-        let (accepted, response) = match response.body_mut().take_tunnel() {
-            Some(tunnel) => (Some(AcceptedUpgrade { tunnel, exchange }), response),
-            None => (None, response.map(|body| body.during(exchange))),
-        };
-        *self.0.lock() = Some(UpgradeRequest { upgrade, accepted });
+        match response.body_mut().take_tunnel() {
+            Some(tunnel) => *self.0.lock() = Some(PendingTunnel { tunnel, exchange }),
+            None => return response.map(|body| body.during(exchange)),
+        }
         response
     }
 
-    async fn finish<S>(self) -> TunnelEnd
+    /// Joins the client with the tunnel, if there is one; otherwise closes the connection, if hyper
+    /// has not done so.
+    async fn join<S>(self, mut guarded: Box<Guarded<S>>) -> TunnelEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(UpgradeRequest { upgrade, accepted }) = self.0.lock().take() else {
+        let accepted = self.0.lock().take();
+        let Some(PendingTunnel { tunnel, exchange }) = accepted else {
+            let _ = guarded.shutdown().await;
             return TunnelEnd::Closed;
         };
-        // hyper has finished with the connection, so this resolves immediately.
-        let Ok(upgraded) = upgrade.await else { return TunnelEnd::Closed };
-        let Ok(parts) = upgraded.downcast::<TokioIo<Guarded<S>>>() else {
-            return TunnelEnd::Closed;
-        };
-        let mut guarded = parts.io.into_inner();
-        match accepted {
-            // The guard passed no bytes after the request to hyper.
-            Some(AcceptedUpgrade { tunnel, exchange }) if parts.read_buf.is_empty() => {
-                guarded.set_tunnel();
-                // Boxed, so that not every connection reserves space for a tunnel.
-                let joined = Box::pin(tunnel.join(guarded)).await;
-                drop(exchange);
-                joined
-            }
-            _ => {
-                let _ = guarded.shutdown().await;
-                TunnelEnd::Closed
-            }
-        }
+        guarded.set_tunnel();
+        // Boxed, so that not every connection reserves space for a tunnel.
+        let joined = Box::pin(tunnel.join(guarded)).await;
+        drop(exchange);
+        joined
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct ExchangeState {
     closed: AtomicU64,
     /// Set while the connection waits for a response before it reads further.
     waits: AtomicBool,
+    /// Set from the first byte that hyper reads of a request until its response is flushed.
+    hyper_is_busy: AtomicBool,
     reader: AtomicWaker,
     /// Number of the rejected request on this connection, and the reason.
     rejection: OnceLock<(u64, Rejection)>,
@@ -55,6 +57,7 @@ impl Exchanges {
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             waits: AtomicBool::new(false),
+            hyper_is_busy: AtomicBool::new(false),
             reader: AtomicWaker::new(),
             rejection: OnceLock::new(),
             interims: Pending::default(),
@@ -91,6 +94,17 @@ impl Exchanges {
     /// Returns the responses of the connection that have not ended.
     pub(super) fn endings(&self) -> &Endings {
         &self.state.endings
+    }
+
+    /// Returns `true` while hyper has a request that is not answered, or a response that is not
+    /// flushed. Otherwise a response may be written without hyper, and hyper keeps no state that the
+    /// next request needs.
+    pub(crate) fn hyper_is_busy(&self) -> bool {
+        self.state.hyper_is_busy.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_hyper_busy(&self, is_busy: bool) {
+        self.state.hyper_is_busy.store(is_busy, Ordering::Relaxed);
     }
 
     pub(super) fn any(&self) -> bool {

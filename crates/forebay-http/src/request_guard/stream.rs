@@ -37,6 +37,7 @@ use super::exchanges::{EndOnDrop, Exchanges, Rejection};
 use super::framing::{FramingError, Phase, ScanError, Scanner};
 use crate::record::ConnectionEnd;
 
+mod before_hyper;
 mod direct_hits;
 #[cfg(test)]
 mod tests;
@@ -81,9 +82,8 @@ pub struct Guarded<S> {
     responder: Option<Arc<dyn DirectResponder>>,
     /// Unwritten rest of its responses.
     output: PendingOutput,
-    /// Set from the first byte that hyper reads of a request until its response is flushed. Only
-    /// otherwise may a response be written without hyper.
-    hyper_is_busy: bool,
+    /// Set while responses that were written without hyper may not be flushed.
+    is_unflushed: bool,
     /// Set while bytes that hyper has written may not be flushed.
     is_writing: bool,
     /// Number of written bytes of a status line whose version is being corrected; `None` if no
@@ -136,7 +136,7 @@ impl<S> Guarded<S> {
             interims: Bytes::new(),
             responder: None,
             output: PendingOutput::default(),
-            hyper_is_busy: false,
+            is_unflushed: false,
             is_writing: false,
             version: None,
             _ending: EndOnDrop(exchanges),
@@ -320,7 +320,7 @@ impl<S> Guarded<S> {
             self.timer.exchanges.endings().will_end(ConnectionEnd::TooSlow);
             return Poll::Ready(Err(timed_out(timeout)));
         }
-        if let Poll::Ready(Err(_)) = written {
+        if let Poll::Ready(Err(_)) = &written {
             self.timer.exchanges.endings().will_end(ConnectionEnd::ClientGone);
         }
         self.timer.has_written(taken(&written));
@@ -368,7 +368,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 ready!(this.poll_output(cx))?;
             }
             if !this.ready.is_empty() {
-                this.hyper_is_busy = true;
+                this.timer.exchanges.set_hyper_busy(true);
                 this.read_ready(buf);
                 return Poll::Ready(Ok(()));
             }
@@ -384,7 +384,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 this.read_held(cx, buf)?;
             }
             if buf.filled().len() > start {
-                this.hyper_is_busy = true;
+                this.timer.exchanges.set_hyper_busy(true);
                 return Poll::Ready(Ok(()));
             }
         }
@@ -521,8 +521,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
                 if done.is_ok() {
                     this.timer.exchanges.endings().has_flushed();
                 }
-                if this.hyper_is_busy {
-                    this.hyper_is_busy = !this.has_answered_all();
+                this.is_unflushed = false;
+                if this.timer.exchanges.hyper_is_busy() && this.has_answered_all() {
+                    this.timer.exchanges.set_hyper_busy(false);
                 }
                 if std::mem::take(&mut this.is_writing) && this.scanner.is_switching() {
                     // Wakes the reader, which waits for the flush.

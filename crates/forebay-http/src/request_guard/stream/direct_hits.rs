@@ -21,7 +21,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
     /// hyper has answered all requests that it read.
     pub(super) fn may_answer_directly(&self) -> bool {
         self.responder.is_some()
-            && !self.hyper_is_busy
+            && !self.timer.exchanges.hyper_is_busy()
             && self.head.is_empty()
             && self.scanner.phase() == Phase::Idle
             && !self.scanner.is_switching()
@@ -50,6 +50,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
             if !output.is_empty() {
                 let written = output.poll_write(&mut self.inner, cx);
                 let written = self.bound_write(written, cx);
+                self.is_unflushed = true;
                 let exchanges = &self.timer.exchanges;
                 self.output = output.take_rest(taken(&written), &responder, exchanges);
                 if let Poll::Ready(Err(error)) = written {

@@ -63,7 +63,7 @@
 //! | `expect body-begins "…"` | reads only as much of the body as needed |
 //! | `expect truncated` | the body was truncated |
 //! | `expect closed` | the connection ends without another byte |
-//! | `close`, `reconnect` | closes the connection; closes it and opens a new one |
+//! | `close`, `reset`, `reconnect` | closes the connection; resets it; closes it and opens a new one |
 //! | `await NAME`, `signal NAME` | waits at a barrier; arrives at it |
 //! | `wait-origin NAME N` | waits until the origin has received N requests |
 //! | `shut ORIGIN` | stops the origin: its connections end, and new ones are refused |

@@ -177,7 +177,7 @@ async fn requests_without_a_response_are_in_the_access_log() -> anyhow::Result<(
     let mut ended = Client::connect(cache.address()).await?;
     ended.send(&Request::get("/ended")).await?;
     origin.wait_requests(1).await?;
-    ended.finish().await?;
+    ended.reset()?;
     wait_aborted(&cache, "GET", "/ended").await?;
 
     let mut reset = Client::connect(cache.address()).await?;

@@ -282,8 +282,18 @@ impl<S> Guarded<S> {
                 self.read_state = ReadState::Broken;
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)))
             }
+            // hyper would end the exchange. The flush of the response wakes the task.
+            ReadState::Over if self.is_half_closed() => Poll::Pending,
             ReadState::Broken | ReadState::Over => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Returns `true` if the client sends no more, and still waits for the response to a complete
+    /// request. A client that has gone resets the connection, at the latest when bytes are written.
+    fn is_half_closed(&self) -> bool {
+        matches!(self.read_state, ReadState::Over)
+            && self.scanner.phase() == Phase::Idle
+            && self.timer.exchanges.hyper_is_busy()
     }
 
     /// Handles a timeout while reading from the client.
@@ -523,6 +533,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
                 }
                 this.is_unflushed = false;
                 if this.timer.exchanges.hyper_is_busy() && this.has_answered_all() {
+                    if this.is_half_closed() {
+                        cx.waker().wake_by_ref();
+                    }
                     this.timer.exchanges.set_hyper_busy(false);
                 }
                 if std::mem::take(&mut this.is_writing) && this.scanner.is_switching() {

@@ -181,6 +181,7 @@ async fn a_leader_that_disconnects_after_an_interim_response_does_not_affect_fol
     let mut follower = Client::connect(server.address).await?;
     follower.send(&Request::get("/")).await?;
     server.wait_in_flight(2).await?;
+    leader.set_zero_linger()?;
     drop(leader);
     server.wait_in_flight(1).await?;
     gate.open();

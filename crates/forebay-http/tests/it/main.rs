@@ -13,6 +13,7 @@ mod endpoint_health;
 mod endpoints;
 mod explain;
 mod framing;
+mod half_closed;
 mod interims;
 mod limits;
 mod origin_http2;

@@ -57,6 +57,7 @@ impl Session<'_> {
             "send-raw" => self.client()?.send_raw(&words.quoted()?).await?,
             "expect" => self.expect(&mut words).await?,
             "close" => self.client = None,
+            "reset" => self.client.take().context("not connected")?.reset()?,
             "reconnect" => self.reconnect().await?,
             "await" => {
                 let (name, gate) = (words.rest, gates.named(&mut words)?);

@@ -19,6 +19,7 @@ use forebay_core::heap;
 use futures_util::StreamExt;
 
 pub(crate) use flow::{DraftWriter, Flow, FlowWriter, Pushed};
+pub use long::LongReader;
 pub use parts::Parts;
 pub(crate) use parts::bounded;
 pub use piece::{BrokenBody, Content, PieceStream};
@@ -26,7 +27,7 @@ pub use piece::{BrokenBody, Content, PieceStream};
 use crate::entry::in_flight::{Charged, InFlight};
 use crate::entry::shared::{Contents, Shared};
 use crate::runtime::sync::Mutex;
-use long::{Long, LongReader};
+use long::Long;
 use parts::PartsReader;
 use segments::SEGMENT;
 use whole::Whole;
@@ -222,6 +223,15 @@ impl Body {
         })
     }
 
+    /// Creates a reader of a complete body of more than 256 KiB in memory; `None` for other bodies.
+    #[must_use]
+    pub fn long_reader(&self) -> Option<LongReader> {
+        match self.repr()? {
+            Repr::Long(long) => Some(LongReader::new(long.clone(), 0..long.length())),
+            Repr::Whole(_) | Repr::Flowing(_) | Repr::Once(_) | Repr::Below(_) => None,
+        }
+    }
+
     /// Creates a reader of a range of a complete body, in bytes; the range is limited to the body.
     /// `None` if the body is streaming.
     #[must_use]
@@ -298,7 +308,7 @@ impl BodyReader {
             Reading::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(Ok))
             }
-            Reading::Long(reader) => Poll::Ready(reader.next()),
+            Reading::Long(reader) => Poll::Ready(reader.next_piece()),
             Reading::Flowing(reader) => reader.poll_next(cx),
             Reading::Below(reader) => reader.poll_next(cx),
             Reading::Once(Some(stream)) => stream.poll_next_unpin(cx),

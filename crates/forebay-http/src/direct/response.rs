@@ -2,7 +2,7 @@
 
 use forebay_core::Timestamp;
 use forebay_core::judge::ttl_seconds;
-use forebay_engine::Entry;
+use forebay_engine::{Body, Entry, LongReader};
 use forebay_semantics::coding::encoded::is_strong;
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::{CacheStatus, FieldLines, validate};
@@ -25,6 +25,25 @@ pub(super) struct Written {
     pub(super) age: u64,
 }
 
+/// Body that is in memory as a whole.
+enum Content<'e> {
+    Slice(&'e [u8]),
+    Long(LongReader),
+}
+
+impl<'e> Content<'e> {
+    fn of(body: &'e Body) -> Option<Self> {
+        body.slice().map(Self::Slice).or_else(|| body.long_reader().map(Self::Long))
+    }
+
+    fn length(&self) -> u64 {
+        match self {
+            Self::Slice(bytes) => bytes.len() as u64,
+            Self::Long(reader) => reader.left(),
+        }
+    }
+}
+
 /// Writes the response to a request from the chosen form of a fresh entry. Returns `None`, and writes nothing, if
 /// hyper must write it: the body is not in memory as a whole, or the framing of the response
 /// depends on its status.
@@ -38,7 +57,8 @@ pub(super) fn write(
 ) -> Option<Written> {
     let stored = StoredHead::parse(chosen.head(entry).slice()?)?;
     let body = chosen.body(entry);
-    let bytes = body.slice()?;
+    let content = Content::of(body)?;
+    let body_length = content.length();
     let cache_status = CacheStatus::hit(ttl_seconds(&entry.meta, now));
     if request.has_conditions() && validate::client_has_it(request, stored.status, &stored) {
         write_not_modified(stored, chosen, output);
@@ -54,7 +74,7 @@ pub(super) fn write(
     // hyper would add a missing date.
     front.date?;
     let mut length = itoa::Buffer::new();
-    let length = length.format(bytes.len());
+    let length = length.format(body_length);
     if front.content_length.is_some_and(|stated| stated != length.as_bytes()) {
         return None;
     }
@@ -72,8 +92,11 @@ pub(super) fn write(
     if request.is_head() {
         return Some(Written { status: stored.status, body: 0, cache_status, age });
     }
-    output.write_body(bytes, || body.bytes());
-    Some(Written { status: stored.status, body: bytes.len() as u64, cache_status, age })
+    match content {
+        Content::Slice(bytes) => output.write_body(bytes, || body.bytes()),
+        Content::Long(reader) => output.write_long_body(reader),
+    }
+    Some(Written { status: stored.status, body: body_length, cache_status, age })
 }
 
 /// Returns `true` if a response with this status has a body, framed by its length (RFC 9112 section

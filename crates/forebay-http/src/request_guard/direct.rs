@@ -1,16 +1,20 @@
 //! Responses that are written without hyper, while hyper has no request of the connection.
 
+mod unwritten_body;
+
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use forebay_engine::LongReader;
 use tokio::io::AsyncWrite;
 
 use super::exchanges::Exchanges;
 use crate::record::{ConnectionEnd, Record};
+use unwritten_body::UnwrittenBody;
 
 /// Maximum number of bytes of responses that one read of the connection may cause, beside one
 /// larger body. They stay in memory while the client does not read.
@@ -43,7 +47,7 @@ impl fmt::Debug for dyn DirectResponder {
 #[derive(Debug, Default)]
 pub(crate) struct DirectOutput {
     bytes: Vec<u8>,
-    body: Bytes,
+    body: UnwrittenBody,
     records: Vec<Record>,
 }
 
@@ -51,7 +55,7 @@ pub(crate) struct DirectOutput {
 #[derive(Debug, Default)]
 pub(super) struct PendingOutput {
     bytes: Bytes,
-    body: Bytes,
+    body: Option<Box<UnwrittenBody>>,
     unrecorded: Option<Box<Unrecorded>>,
 }
 
@@ -76,8 +80,13 @@ impl DirectOutput {
         if body.len() <= COPIED_MAX {
             self.bytes.extend_from_slice(body);
         } else {
-            self.body = bytes().unwrap_or_default();
+            self.body.set(bytes().unwrap_or_default());
         }
+    }
+
+    /// Appends a complete body of several pieces.
+    pub(crate) fn write_long_body(&mut self, reader: LongReader) {
+        self.body.set_reader(reader);
     }
 
     /// Adds the record of the response that was written last.
@@ -97,11 +106,14 @@ impl DirectOutput {
 
     /// Writes all to a connection, as far as it accepts bytes.
     pub(super) fn poll_write<S: AsyncWrite + Unpin>(
-        &self,
+        &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        poll_write_both(stream, cx, &self.bytes, &self.body)
+        if self.body.is_empty() {
+            return Pin::new(stream).poll_write(cx, &self.bytes);
+        }
+        poll_write_both(stream, cx, &self.bytes, &mut self.body)
     }
 
     /// Takes what is left after `written` bytes, and prepares the buffer for further use. Records
@@ -113,9 +125,8 @@ impl DirectOutput {
         exchanges: &Exchanges,
     ) -> PendingOutput {
         let of_bytes = written.min(self.bytes.len());
-        let mut body = std::mem::take(&mut self.body);
-        body.advance(written - of_bytes);
-        let left = self.bytes.len() - of_bytes + body.len();
+        self.body.advance(written - of_bytes);
+        let left = self.bytes.len() - of_bytes + self.body.left();
         let unrecorded = if left == 0 {
             responder.record(&self.records, ConnectionEnd::Flushed);
             self.records.clear();
@@ -126,6 +137,8 @@ impl DirectOutput {
             Some(Box::new(Unrecorded { records, left, responder, exchanges }))
         };
         let bytes = Bytes::copy_from_slice(&self.bytes[of_bytes..]);
+        let is_whole = self.body.is_empty();
+        let body = (!is_whole).then(|| Box::new(std::mem::take(&mut self.body)));
         self.bytes.clear();
         self.bytes.shrink_to(RETAINED_MAX);
         PendingOutput { bytes, body, unrecorded }
@@ -153,13 +166,18 @@ impl Drop for Unrecorded {
 
 impl PendingOutput {
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.body.is_empty()
+        self.bytes.is_empty() && self.body.is_none()
     }
 
     pub(super) fn advance(&mut self, written: usize) {
         let of_bytes = written.min(self.bytes.len());
         self.bytes.advance(of_bytes);
-        self.body.advance(written - of_bytes);
+        if let Some(body) = &mut self.body {
+            body.advance(written - of_bytes);
+            if body.is_empty() {
+                self.body = None;
+            }
+        }
         if let Some(unrecorded) = &mut self.unrecorded {
             unrecorded.left -= written;
             if unrecorded.left == 0 {
@@ -169,11 +187,14 @@ impl PendingOutput {
     }
 
     pub(super) fn poll_write<S: AsyncWrite + Unpin>(
-        &self,
+        &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        poll_write_both(stream, cx, &self.bytes, &self.body)
+        match &mut self.body {
+            None => Pin::new(stream).poll_write(cx, &self.bytes),
+            Some(body) => poll_write_both(stream, cx, &self.bytes, body),
+        }
     }
 }
 
@@ -181,14 +202,12 @@ fn poll_write_both<S: AsyncWrite + Unpin>(
     stream: &mut S,
     cx: &mut Context<'_>,
     bytes: &[u8],
-    body: &[u8],
+    body: &mut UnwrittenBody,
 ) -> Poll<io::Result<usize>> {
-    let stream = Pin::new(stream);
-    if body.is_empty() {
-        return stream.poll_write(cx, bytes);
+    body.fill()?;
+    let (parts, count) = body.parts(bytes);
+    match &parts[..count] {
+        [part] => Pin::new(stream).poll_write(cx, part),
+        parts => Pin::new(stream).poll_write_vectored(cx, parts),
     }
-    if bytes.is_empty() {
-        return stream.poll_write(cx, body);
-    }
-    stream.poll_write_vectored(cx, &[IoSlice::new(bytes), IoSlice::new(body)])
 }

@@ -20,6 +20,7 @@
 //! response is written. The next byte that hyper writes then starts a status line, whose version is
 //! corrected here.
 
+use std::error::Error;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use forebay_engine::BrokenBody;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -330,8 +332,11 @@ impl<S> Guarded<S> {
             self.timer.exchanges.endings().will_end(ConnectionEnd::TooSlow);
             return Poll::Ready(Err(timed_out(timeout)));
         }
-        if let Poll::Ready(Err(_)) = &written {
-            self.timer.exchanges.endings().will_end(ConnectionEnd::ClientGone);
+        if let Poll::Ready(Err(error)) = &written {
+            // A body in memory is dropped when its reader is too slow.
+            let is_slow = error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<BrokenBody>);
+            let end = if is_slow { ConnectionEnd::TooSlow } else { ConnectionEnd::ClientGone };
+            self.timer.exchanges.endings().will_end(end);
         }
         self.timer.has_written(taken(&written));
         written

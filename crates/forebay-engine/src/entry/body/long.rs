@@ -149,9 +149,9 @@ impl fmt::Debug for Long {
     }
 }
 
-/// Reader of a body in segments.
+/// Reader of a complete body of several segments in memory. Its pieces need no wait.
 #[derive(Debug)]
-pub(crate) struct LongReader {
+pub struct LongReader {
     long: Arc<Long>,
     part: Range<u64>,
 }
@@ -165,12 +165,15 @@ impl LongReader {
         Self { long, part }
     }
 
-    pub(super) const fn left(&self) -> u64 {
+    /// Returns the number of bytes that are not read yet.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
         self.part.end.saturating_sub(self.part.start)
     }
 
-    /// Returns the next piece, of one segment at most.
-    pub(super) fn next(&mut self) -> Option<Result<Bytes, BrokenBody>> {
+    /// Returns the next piece, of one segment at most; `None` at the end. It fails if the body was
+    /// dropped because its reader was slow.
+    pub fn next_piece(&mut self) -> Option<Result<Bytes, BrokenBody>> {
         let left = self.left();
         if left == 0 {
             return None;
@@ -180,6 +183,11 @@ impl LongReader {
             self.part.start += piece.len() as u64;
             piece
         }))
+    }
+
+    /// Moves back by `bytes` that were read.
+    pub fn unread(&mut self, bytes: u64) {
+        self.part.start = self.part.start.saturating_sub(bytes);
     }
 
     /// Returns the bytes from `at` on, for one of several readers that share this.

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Seconds of a round of `hit`, `pass` and `miss`.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
+    /// Duration of each churn of `memory-per-object` in minutes, instead of four turnovers.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_440))]
+    pub(crate) minutes: Option<u64>,
     /// Seed of the requests of `early`.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

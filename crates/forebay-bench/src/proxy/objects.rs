@@ -1,6 +1,7 @@
 //! Resident memory of stored objects: 40 B of body and 250 B of head, by the real server.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use forebay_testkit::launch::{Launch, Launched, memory};
@@ -46,6 +47,9 @@ const CHURNS: [(&str, &[usize]); 3] = [
 
 /// Bytes of bodies that a churn requests, relative to the size of the cache.
 const TURNOVER: u64 = 4;
+
+/// Requests of a churn with a duration between two looks at the clock.
+const ROUND_TIMED: u64 = 2_000;
 
 /// Most requests of a churn: tiny objects are slow to replace.
 const REQUESTS_MAX: u64 = 3_000_000;
@@ -140,12 +144,16 @@ async fn churns(options: &Options, size_mib: u64) -> Result<Table> {
         let cache = Cache::start(size_mib).await?;
         let typical = sizes.iter().sum::<usize>() as u64 / sizes.len() as u64 + 600;
         let turnover = options.pick(TURNOVER, 2);
-        let requests = ((size_mib << 20) * turnover / typical).min(REQUESTS_MAX);
+        let round = ((size_mib << 20) * turnover / typical).min(REQUESTS_MAX);
         let watch = crate::memory::process::Watch::start(cache.server.pid());
-        store(cache.server.address(), 0..requests, |number| {
-            sizes[usize::try_from(number).unwrap_or(0) % sizes.len()]
-        })
-        .await?;
+        let (begun, at) = (Instant::now(), cache.server.address());
+        let size_of = |number| sizes[usize::try_from(number).unwrap_or(0) % sizes.len()];
+        let mut requests = 0;
+        while requests == 0 || options.minutes.is_some_and(|m| begun.elapsed().as_secs() < 60 * m) {
+            let round = if options.minutes.is_some() { round.min(ROUND_TIMED) } else { round };
+            store(at, requests..requests + round, size_of).await?;
+            requests += round;
+        }
         let seen = watch.stop().await?;
         let most = Bound::AtMost(1.15 * size_mib as f64 + BESIDE);
         let name = format!("{name}, {requests} objects");

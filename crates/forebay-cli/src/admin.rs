@@ -4,6 +4,7 @@
 //! otherwise reach it by DNS rebinding. GET never changes state. Off the loopback it requires a
 //! token.
 
+mod audit;
 mod events;
 mod explain;
 mod format;
@@ -25,9 +26,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_disk::Disk;
-use forebay_http::Service;
 use forebay_http::metrics::MetricsFormat;
 use forebay_http::request_guard::GuardCounters;
+use forebay_http::{Service, WarningLimits};
 use forebay_tls::acme::Acme;
 use forebay_tls::server::TlsServer;
 use forebay_tls::store::CertificateStore;
@@ -96,6 +97,8 @@ pub(crate) struct AdminState {
     pub(crate) disk: Option<Arc<Disk>>,
     pub(crate) bounds: TierBounds,
     pub(crate) monitor: Monitor,
+    /// Limit on the log lines of refused requests.
+    pub(crate) audit_limits: WarningLimits,
     /// URL of the first listener for clients.
     pub(crate) url: Option<String>,
     /// Time at which the process started.
@@ -203,13 +206,24 @@ impl Admin {
         let handler = Arc::new(AdminHandler { guard: self.guard, state });
         let answer = move |request| {
             let handler = handler.clone();
-            async move { handler.answer(request).await }
+            async move { handler.answer_audited(request).await }
         };
         small_server::run(self.socket, self.tls, LIMITS, answer).await;
     }
 }
 
 impl AdminHandler {
+    /// Answers a request, and logs it if it may change something.
+    async fn answer_audited(&self, request: Request<Incoming>) -> Answer {
+        let call = audit::Call::of(&request);
+        let answer = self.answer(request).await;
+        if let Some(call) = call {
+            let now = self.state.service.engine().clock().now();
+            call.log(answer.status(), &self.state.audit_limits, now);
+        }
+        answer
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         match self.guard.admit(request.method(), request.headers()) {
             Err(Refusal::BadToken) if is_open(&request) => {}

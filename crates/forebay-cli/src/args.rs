@@ -106,6 +106,12 @@ pub(crate) struct ServeArgs {
     /// Agree to the terms of service of the certificate authority, Let's Encrypt by default.
     #[arg(long, env = "FOREBAY_AGREE_TO_TERMS", hide_env_values = true)]
     agree_to_terms: bool,
+    /// Format of messages on stderr: auto, text, logfmt or json [default: auto].
+    #[arg(long, value_name = "FORMAT", env = "FOREBAY_LOG_FORMAT", hide_env_values = true)]
+    log_format: Option<String>,
+    /// Access log: off, common, combined, logfmt or json [default: off].
+    #[arg(long, value_name = "FORMAT", env = "FOREBAY_ACCESS_LOG", hide_env_values = true)]
+    access_log: Option<String>,
     /// Start a sample origin as well, cache it, and print example commands. Without --disk, the
     /// disk tier uses a temporary directory, which is removed when the process exits.
     #[arg(long, env = "FOREBAY_DEMO", hide_env_values = true)]
@@ -140,6 +146,8 @@ impl ServeArgs {
             disk_size: self.disk_size.clone(),
             domain: (!self.domain.is_empty()).then(|| self.domain.join(",")),
             agree_to_terms: self.agree_to_terms,
+            log_format: self.log_format.clone(),
+            access_log: self.access_log.clone(),
         }
     }
 

@@ -44,5 +44,5 @@ pub(crate) mod warnings;
 
 pub(crate) use host::HostPattern;
 pub(crate) use listen_address::ListenAddress;
-pub(crate) use reader::{AccessLog, ListenerRole, Protocol};
+pub(crate) use reader::{AccessLog, ClientIp, ListenerRole, LogFormat, Protocol};
 pub(crate) use suggestion::nearest;

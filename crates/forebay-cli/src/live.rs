@@ -17,7 +17,8 @@ use forebay_http::Service;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::log::access::{Format, fields};
+use crate::log::Log;
+use crate::log::access::{Format, Line};
 use expression::Expression;
 use tail::Tail;
 use top::Top;
@@ -72,6 +73,7 @@ impl LineFormat {
 /// Live views of one service.
 pub(crate) struct Live {
     service: Arc<Service>,
+    log: Arc<Log>,
     state: Mutex<State>,
 }
 
@@ -95,8 +97,8 @@ pub(crate) enum TailRefused {
 }
 
 impl Live {
-    pub(crate) fn new(service: Arc<Service>) -> Arc<Self> {
-        Arc::new(Self { service, state: Mutex::default() })
+    pub(crate) fn new(service: Arc<Service>, log: Arc<Log>) -> Arc<Self> {
+        Arc::new(Self { service, log, state: Mutex::default() })
     }
 
     /// Starts a tail of the responses that an expression selects, as server-sent events.
@@ -157,13 +159,15 @@ impl Live {
         if state.top_asked.is_none_or(|asked| asked.elapsed() > TOP_KEPT) {
             (state.top, state.top_asked) = (None, None);
         }
-        let now = Instant::now();
+        let (now, redaction) = (Instant::now(), self.log.redaction());
         for entry in &entries {
             let access = entry.access();
-            let fields = fields(&access, entry.at);
-            state.tails.iter_mut().for_each(|tail| tail.add(&access, entry.at, &fields, now));
+            let (at, redaction) = (entry.at, &*redaction);
+            let line = Line { entry: &access, at, redaction, sample: None };
+            let fields = line.fields();
+            state.tails.iter_mut().for_each(|tail| tail.add(&line, &fields, now));
             if let Some(top) = &mut state.top {
-                top.add(&access, now);
+                top.add(&access, redaction, now);
             }
         }
         state.tails.iter_mut().for_each(Tail::flush);

@@ -2,11 +2,13 @@
 //! file.
 
 pub(crate) mod access;
+mod destination;
+mod messages;
 mod notices;
 mod queue;
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,12 +19,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, reload};
 
-use crate::config::AccessLog;
+use crate::config::resolved::{ResolvedAccess, ResolvedConfig, Rotation};
+use crate::config::{AccessLog, LogFormat};
 use crate::output::describe;
 pub(crate) use access::rfc_3339;
-use access::{AccessLines, Format};
+use access::{AccessLines, Format, Redaction};
+pub(crate) use destination::Destination;
+use messages::MessageFormat;
 pub(crate) use notices::{Notice, Notices};
-pub(crate) use queue::Destination;
 use queue::LogQueue;
 
 /// Name of the access log in metrics.
@@ -35,7 +39,21 @@ pub(crate) struct Log {
     /// Last warnings, errors and purges.
     pub(crate) notices: Arc<Notices>,
     /// File of the access log.
-    file: Mutex<Option<PathBuf>>,
+    file: Mutex<AccessFile>,
+    redaction: Mutex<Arc<Redaction>>,
+}
+
+/// Place of the access log.
+struct AccessFile {
+    /// `None` means standard output.
+    path: Option<PathBuf>,
+    rotation: Rotation,
+}
+
+impl AccessFile {
+    fn of(access: &ResolvedAccess) -> Self {
+        Self { path: access.file.clone(), rotation: access.rotation }
+    }
 }
 
 impl Log {
@@ -44,23 +62,36 @@ impl Log {
         (self.level)(level);
     }
 
-    /// Returns the access log in this format; `None` if it is off.
-    pub(crate) fn access(&self, access: AccessLog) -> Option<Box<dyn forebay_http::AccessLog>> {
-        let format = match access {
-            AccessLog::Off => return None,
-            AccessLog::Common => Format::Common,
-            AccessLog::Combined => Format::Combined,
-            AccessLog::Logfmt => Format::Logfmt,
-            AccessLog::Json => Format::Json,
+    /// Returns the access log of a configuration; `None` if no site has one.
+    pub(crate) fn access(
+        &self,
+        config: &ResolvedConfig,
+    ) -> Option<Box<dyn forebay_http::AccessLog>> {
+        let own = |format: Option<AccessLog>| format.map(format_of);
+        let sites = config.sites.iter();
+        let sites = sites.filter_map(|site| Some((site.id.clone(), own(site.access_log)?)));
+        let lines = AccessLines {
+            queue: self.access.clone(),
+            format: format_of(config.access.format),
+            sites: sites.collect(),
+            sample_hits: config.access.sample_hits,
+            redaction: self.redaction(),
         };
-        Some(Box::new(AccessLines { queue: self.access.clone(), format }))
+        let is_on = lines.format.is_some() || lines.sites.values().any(Option::is_some);
+        is_on.then(|| Box::new(lines) as Box<dyn forebay_http::AccessLog>)
     }
 
-    /// Writes the access log to a destination that has been opened for `file` from now on. Lines that
-    /// wait go to the previous destination.
-    pub(crate) fn redirect(&self, file: Option<PathBuf>, opened: Destination) {
+    /// Returns the rules for what logs and live views hide.
+    pub(crate) fn redaction(&self) -> Arc<Redaction> {
+        self.redaction.lock().clone()
+    }
+
+    /// Writes the access log from now on to a destination that has been opened for these settings.
+    /// Lines that wait go to the previous destination.
+    pub(crate) fn redirect(&self, access: &ResolvedAccess, opened: Destination) {
+        *self.redaction.lock() = Arc::new(Redaction::of(&access.privacy));
         let mut current = self.file.lock();
-        *current = file;
+        *current = AccessFile::of(access);
         self.access.redirect(opened);
     }
 
@@ -72,8 +103,8 @@ impl Log {
     fn reopen(&self) -> anyhow::Result<()> {
         // Held to the end: otherwise a reload could name another file in between.
         let file = self.file.lock();
-        if file.is_some() {
-            self.access.redirect(Destination::open(file.as_deref())?);
+        if file.path.is_some() {
+            self.access.redirect(Destination::open(file.path.as_deref(), file.rotation)?);
         }
         Ok(())
     }
@@ -104,26 +135,44 @@ impl Log {
     }
 }
 
-/// Installs the log: this project's messages from `level` on, those of libraries from `warn` on. The
-/// access log goes to `file`, or to standard output.
+/// Format of the lines; `None` means no log.
+const fn format_of(log: AccessLog) -> Option<Format> {
+    match log {
+        AccessLog::Off => None,
+        AccessLog::Common => Some(Format::Common),
+        AccessLog::Combined => Some(Format::Combined),
+        AccessLog::Logfmt => Some(Format::Logfmt),
+        AccessLog::Json => Some(Format::Json),
+    }
+}
+
+/// Installs the logs of a configuration: this project's messages from its level on, those of libraries
+/// from `warn` on.
 ///
 /// # Errors
-/// If the file cannot be opened.
-pub(crate) fn init(level: Level, file: Option<&Path>) -> anyhow::Result<Log> {
-    let access = LogQueue::start(Destination::open(file)?)?;
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+/// If the file of the access log cannot be opened.
+pub(crate) fn init(config: &ResolvedConfig) -> anyhow::Result<Log> {
+    let (level, access) = (config.log, &config.access);
+    let queue = LogQueue::start(Destination::open(access.file.as_deref(), access.rotation)?)?;
+    let is_terminal = std::io::stderr().is_terminal();
+    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
     let (messages_of, messages_to) = reload::Layer::new(messages_from(level));
-    let messages = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
-        .with_target(false)
-        .with_filter(messages_of);
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(colour).with_target(false);
+    let messages = match config.log_format {
+        LogFormat::Json => layer.event_format(MessageFormat::Json).boxed(),
+        LogFormat::Logfmt => layer.event_format(MessageFormat::Logfmt).boxed(),
+        LogFormat::Auto if !is_terminal => layer.event_format(MessageFormat::Logfmt).boxed(),
+        LogFormat::Auto | LogFormat::Text => layer.boxed(),
+    };
+    let messages = messages.with_filter(messages_of);
     let notices = Arc::new(Notices::default());
     let noticed = notices::Layer::new(notices.clone()).with_filter(messages_from(Level::INFO));
     tracing_subscriber::registry().with(messages).with(noticed).init();
     // Reloading the layer fails only if the subscriber is gone; then there is nothing to change.
     let level = Box::new(move |level| _ = messages_to.reload(messages_from(level)));
-    Ok(Log { level, access, notices, file: Mutex::new(file.map(Path::to_owned)) })
+    let file = Mutex::new(AccessFile::of(access));
+    let redaction = Mutex::new(Arc::new(Redaction::of(&access.privacy)));
+    Ok(Log { level, access: queue, notices, file, redaction })
 }
 
 fn messages_from(level: Level) -> Targets {

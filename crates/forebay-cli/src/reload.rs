@@ -141,7 +141,7 @@ impl Reload {
         let sites =
             config.sites.iter().map(|site| settings::of_site(site, |id| budgets_of(shared, id)));
         let sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
-        let access = Destination::open(config.access_file.as_deref())?;
+        let access = Destination::open(config.access.file.as_deref(), config.access.rotation)?;
         let listeners = opener.prepare(config)?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {
             store.replace(&tls.certificates)?;
@@ -156,9 +156,9 @@ impl Reload {
             needs_restart.push("admin_token_file");
         }
         log.change(config.log);
-        log.redirect(config.access_file.clone(), access);
+        log.redirect(&config.access, access);
         warnings::of(config).iter().for_each(|warning| tracing::warn!("{warning}"));
-        service.log_access(log.access(config.access_log));
+        service.log_access(log.access(config));
         service.trust_proxies(&Arc::new(config.trust.clone()));
         limits.set_max(config.connections_per_address_max);
         let sites = service.reload(&sites);

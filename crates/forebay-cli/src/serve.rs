@@ -14,7 +14,7 @@ use forebay_engine::{Clock, Engine, Limits, SystemClock, TierSetup};
 use forebay_http::edge::address_limits::AddressLimits;
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
-use forebay_http::{Metrics, Phase, Service, Site, Sites};
+use forebay_http::{Metrics, Phase, Service, Site, Sites, WarningLimits};
 use tokio::sync::watch;
 
 use crate::admin::{Admin, AdminState, Monitor, TierBounds};
@@ -75,7 +75,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
             return Ok(if problems.are_of_flags() { USAGE } else { FAILED });
         }
     };
-    let log = log::init(config.log, config.access_file.as_deref())?;
+    let log = log::init(&config)?;
     let log = Arc::new(log);
     raise_open_files();
     // The temporary directory of a demo is no choice of the operator.
@@ -141,7 +141,7 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
-        service.log_access(log.access(config.access_log));
+        service.log_access(log.access(&config));
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?.map(Arc::new);
@@ -179,14 +179,15 @@ impl Running {
             service: service.clone(),
             front,
             reload: reload.clone(),
+            live: Live::new(service.clone(), log.clone()),
             log,
-            live: Live::new(service.clone()),
             disk: disk.clone(),
             certificates: tls.as_ref().map(|tls| tls.store.clone()),
             acme: acme.clone(),
             shared,
             bounds: TierBounds::of(reload.started_with()),
             monitor: Monitor::new(),
+            audit_limits: WarningLimits::default(),
             url: listeners.urls().next(),
             started: Instant::now(),
         });

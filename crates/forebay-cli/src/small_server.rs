@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_semantics::PeerAddress;
 use forebay_tls::server::TlsServer;
 use futures_util::{Stream, StreamExt as _};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -62,7 +63,8 @@ fn with_kind(kind: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answ
     response
 }
 
-/// Answers the requests of a listening socket with `answer`.
+/// Answers the requests of a listening socket with `answer`. Requests have the [`PeerAddress`] of the
+/// client as an extension.
 pub(crate) async fn run<H, F>(
     socket: ListeningSocket,
     tls: Option<TlsServer>,
@@ -74,12 +76,16 @@ pub(crate) async fn run<H, F>(
 {
     let permits = Arc::new(Semaphore::new(limits.connections_max));
     loop {
-        let Ok((stream, _)) = socket.accept().await else {
+        let Ok((stream, peer)) = socket.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
         let (answer, tls) = (answer.clone(), tls.clone());
+        let answer = move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert::<PeerAddress>(peer);
+            answer(request)
+        };
         tokio::spawn(async move {
             // A socket that cannot be registered is closed, as above the limit.
             match stream {

@@ -73,5 +73,6 @@ pub use settings::{
 pub use site::key;
 pub use site::prefix_purge::PrefixError;
 pub use site::table::Reloaded;
+pub use site::warnings::WarningLimits;
 pub use site::{Site, Sites};
 pub use stored::head;

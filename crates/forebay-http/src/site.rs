@@ -28,7 +28,7 @@ use crate::origin_status::BudgetStatus;
 use crate::settings::{HostPattern, SiteSettings};
 use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
-use crate::site::warnings::Warnings;
+use crate::site::warnings::WarningLimits;
 
 /// Value of `Accept-Encoding` in requests whose response may be stored, if the site compresses: one
 /// response serves the clients of all codings.
@@ -44,7 +44,7 @@ pub struct Site {
     /// Marker of the requests that this process sent for this site.
     pub(crate) loop_marker: LoopMarker,
     /// Limiter of the warnings about failed requests of the site.
-    pub(crate) warnings: Warnings,
+    pub(crate) warnings: WarningLimits,
     /// Options that the rules of the site depend on.
     pub(crate) facts: SiteFacts,
     /// Counter of forced fetches.
@@ -77,7 +77,7 @@ impl Site {
         rate_limiter: Option<Arc<RateLimiter>>,
     ) -> Arc<Self> {
         let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
-        let (warnings, reloads) = (Warnings::default(), ReloadCounter::default());
+        let (warnings, reloads) = (WarningLimits::default(), ReloadCounter::default());
         Arc::new(Self { settings, origin, loop_marker, warnings, facts, reloads, rate_limiter })
     }
 

@@ -124,6 +124,8 @@ impl Launch {
         ours.for_each(|name| {
             command.env_remove(name);
         });
+        // Messages as text: tests compare their fields as they are written there.
+        command.env("FOREBAY_LOG_FORMAT", "text");
         command.args(self.args).envs(self.env).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =

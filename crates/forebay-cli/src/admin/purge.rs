@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, json_answer, problem};
+use super::{Answer, audit, json_answer, problem};
 
 /// Maximum size of a request body in bytes. It names one target, and a URL has at most 16 KiB.
 const BODY_MAX: usize = 32 << 10;
@@ -93,6 +93,7 @@ impl PurgeRequest {
 
 /// Carries out the purge that the request body names, and logs it.
 pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
+    let by = audit::client_of(&request);
     let body = Limited::new(request.into_body(), BODY_MAX).collect();
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(
@@ -118,13 +119,14 @@ pub(super) async fn answer(service: &Service, request: Request<Incoming>) -> Ans
                 request.log_failure();
                 return problem(StatusCode::INTERNAL_SERVER_ERROR, NOT_PERSISTED);
             }
-            acknowledge(&request, purged)
+            acknowledge(&request, purged, &by)
         }
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
 }
 
-fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) -> Answer {
+fn acknowledge(request: &PurgeRequest, purged: Purged, by: &str) -> Answer {
+    let Purged { found, propagation } = purged;
     let local = || (PURGES.fetch_add(1, Ordering::Relaxed) + 1).to_string();
     let (id, instances, publish_error) = match propagation {
         Propagation::Published(published) => (published.id.into(), published.instances, None),
@@ -136,14 +138,14 @@ fn acknowledge(request: &PurgeRequest, Purged { found, propagation }: Purged) ->
         None => {
             let Target { kind, value } = request.target();
             let reach = request.reach_word();
-            tracing::info!(kind, value, reach, id, instances, found, "purge carried out");
+            tracing::info!(kind, value, reach, id, instances, found, by, "purge carried out");
             json_answer(StatusCode::OK, &reply)
         }
         Some(error) => {
             let Target { kind, value } = request.target();
             let reach = request.reach_word();
             tracing::warn!(
-                kind, value, reach, id, %error,
+                kind, value, reach, id, by, %error,
                 "purge carried out on this instance only, because the shared tier failed; it is \
                  sent to the other instances when the shared tier works again, unless this \
                  instance stops before"

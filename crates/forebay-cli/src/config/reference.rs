@@ -15,11 +15,12 @@ Durations and sizes are strings with units: `\"250ms\"`, `\"1h30m\"` (`d`, `h`, 
 
 Flags override environment variables, which override the file: `--listen` overrides `listen`,
 `--admin` overrides `admin`, `--memory` overrides `memory.size`, `--disk` overrides `disk.path`,
-`--disk-size` overrides `disk.size`, `--redis` replaces the servers of `[redis]`, and `--origin`
+`--disk-size` overrides `disk.size`, `--log-format` overrides `log_format`, `--access-log` overrides
+`access_log`, `--redis` replaces the servers of `[redis]`, and `--origin`
 replaces the `origin` of the only site. `--origin URL` alone is a complete configuration: one site
 with the id `default`, for every host. The environment variables of these flags and of `--config` are
 `FOREBAY_CONFIG`, `FOREBAY_LISTEN`, `FOREBAY_ADMIN`, `FOREBAY_ORIGIN`, `FOREBAY_MEMORY`,
-`FOREBAY_REDIS`, `FOREBAY_DISK` and `FOREBAY_DISK_SIZE`.
+`FOREBAY_REDIS`, `FOREBAY_DISK`, `FOREBAY_DISK_SIZE`, `FOREBAY_LOG_FORMAT` and `FOREBAY_ACCESS_LOG`.
 
 A reload applies some options at once, and others need a restart:
 [table](operating.md#configuration-reload).

@@ -2,6 +2,7 @@
 //!
 //! It is built in one pass from the file and the flags. A reload builds a new one.
 
+mod access;
 mod acme;
 mod admin;
 mod compress;
@@ -19,10 +20,11 @@ use super::listen_address::ListenAddress;
 use super::options;
 use super::problem::{Place, Problems};
 use super::provenance::{Provenance, Row};
-use super::reader::{AccessLog, ListenerRole};
+use super::reader::{AccessLog, ListenerRole, LogFormat};
 use super::rules::ResolvedRules;
 use super::typed::{Raw, Typed};
 use crate::config::bounded_file::read_bounded;
+pub(crate) use access::{Privacy, ResolvedAccess, Rotation};
 use forebay_engine::TierErrors;
 use forebay_http::{ClientAccess, RateLimitSettings};
 use forebay_semantics::client_address::ProxyTrust;
@@ -87,10 +89,10 @@ pub(crate) struct ResolvedConfig {
     pub(crate) threads: usize,
     /// Minimum severity of logged messages.
     pub(crate) log: Level,
-    /// Format of the access log.
-    pub(crate) access_log: AccessLog,
-    /// File of the access log; `None` means standard output.
-    pub(crate) access_file: Option<PathBuf>,
+    /// Format of messages.
+    pub(crate) log_format: LogFormat,
+    /// Access log.
+    pub(crate) access: ResolvedAccess,
     /// Memory tier.
     pub(crate) memory: ResolvedMemory,
     /// Shared tier of all sites, if any.
@@ -178,6 +180,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) ignore_scheme: bool,
     /// Clients that may use the site.
     pub(crate) access: ClientAccess,
+    /// Format of the site's access log; `None` means that of the process.
+    pub(crate) access_log: Option<AccessLog>,
     /// Maximum rate of requests per client.
     pub(crate) rate_limit: Option<RateLimitSettings>,
     /// Value of `Strict-Transport-Security`.
@@ -226,6 +230,10 @@ pub(crate) struct Overrides {
     pub(crate) domain: Option<String>,
     /// `--agree-to-terms`.
     pub(crate) agree_to_terms: bool,
+    /// `--log-format`: a format of messages.
+    pub(crate) log_format: Option<String>,
+    /// `--access-log`: a format of the access log.
+    pub(crate) access_log: Option<String>,
 }
 
 impl ResolvedConfig {
@@ -248,6 +256,7 @@ impl ResolvedConfig {
             (options::SHUTDOWN_DELAY.spec.name, self.shutdown_delay != other.shutdown_delay),
             (options::DRAIN_MAX.spec.name, self.drain_max != other.drain_max),
             (options::THREADS.spec.name, self.threads != other.threads),
+            (options::LOG_FORMAT.spec.name, self.log_format != other.log_format),
             ("memory.size", memory.size != wanted.size),
             ("memory.object_max", memory.object_max != wanted.object_max),
             ("memory.in_flight_max", memory.in_flight_max != wanted.in_flight_max),
@@ -333,6 +342,12 @@ impl Overrides {
         if let Some(admin) = &self.admin {
             file.top.put(options::ADMIN.spec.name, Typed::flag("--admin", admin));
         }
+        if let Some(format) = &self.log_format {
+            file.top.put(options::LOG_FORMAT.spec.name, Typed::flag("--log-format", format));
+        }
+        if let Some(format) = &self.access_log {
+            file.top.put(options::ACCESS_LOG.spec.name, Typed::flag("--access-log", format));
+        }
         if let Some(memory) = &self.memory {
             file.memory.put(options::MEMORY_SIZE.spec.name, Typed::flag("--memory", memory));
         }
@@ -410,8 +425,8 @@ fn build(
     let drain_max = provenance.read(top, &options::DRAIN_MAX);
     let threads = threads(file, provenance);
     let log = provenance.read(top, &options::LOG);
-    let access_log = provenance.read(top, &options::ACCESS_LOG);
-    let access_file = access_file(file, folder, provenance);
+    let log_format = provenance.read(top, &options::LOG_FORMAT);
+    let access = access::access(file, folder, provenance);
     let memory = memory(file, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
     Some(ResolvedConfig {
@@ -429,8 +444,8 @@ fn build(
         drain_max: drain_max?,
         threads: threads?,
         log: log?,
-        access_log: access_log?,
-        access_file: access_file?,
+        log_format: log_format?,
+        access: access?,
         memory: memory?,
         disk: disk?,
         sites: sites?,
@@ -474,20 +489,6 @@ fn warm_up(
         return None;
     }
     Some(Some(ResolvedWarmUp { file: list, time_max: time_max? }))
-}
-
-/// File of the access log. The outer `None` means that there are errors.
-fn access_file(
-    file: &File,
-    folder: &Path,
-    provenance: &mut Provenance<'_>,
-) -> Option<Option<PathBuf>> {
-    let (section, name) = (&file.access, options::ACCESS_FILE.spec.name);
-    if section.value(name).is_none() {
-        provenance.derived(section.path_of(name), "standard output");
-        return Some(None);
-    }
-    Some(Some(folder.join(provenance.read(section, &options::ACCESS_FILE)?)))
 }
 
 fn threads(file: &File, provenance: &mut Provenance<'_>) -> Option<usize> {

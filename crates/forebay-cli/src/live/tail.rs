@@ -1,15 +1,14 @@
 //! One tail: an expression, a format, and a client that may read slowly.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_http::AccessEntry;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::expression::{Expression, Field};
 use super::{LineFormat, time_of_day};
-use crate::log::access::redacted_target;
+use crate::log::access::Line;
 
 /// Maximum number of lines per second.
 const LINES_MAX: u32 = 1_000;
@@ -43,13 +42,7 @@ impl Tail {
     }
 
     /// Adds the line of a response if the expression selects it.
-    pub(super) fn add(
-        &mut self,
-        access: &AccessEntry<'_>,
-        at: SystemTime,
-        fields: &[Field],
-        now: Instant,
-    ) {
+    pub(super) fn add(&mut self, line: &Line<'_>, fields: &[Field], now: Instant) {
         if !self.expression.selects(fields) {
             return;
         }
@@ -71,8 +64,8 @@ impl Tail {
         self.note_skipped();
         self.pending.extend_from_slice(b"data: ");
         match self.format.of_log() {
-            Some(format) => format.write(access, at, &mut self.pending),
-            None => self.pending.extend_from_slice(text(access, at).as_bytes()),
+            Some(format) => line.write(format, &mut self.pending),
+            None => self.pending.extend_from_slice(text(line).as_bytes()),
         }
         self.pending.extend_from_slice(b"\n\n");
     }
@@ -101,11 +94,12 @@ impl Tail {
 }
 
 /// Returns the line of a response for people.
-fn text(access: &AccessEntry<'_>, at: SystemTime) -> String {
+fn text(line: &Line<'_>) -> String {
+    let Line { entry: access, at, redaction, sample: _ } = *line;
     let request = access.request;
     let why = access.why.map_or_else(String::new, |why| format!(" ({why})"));
     let end = access.end.label().map_or_else(String::new, |end| format!(", {end}"));
-    let target = redacted_target(&request.target);
+    let target = redaction.target(&request.target);
     let target: String = target.chars().filter(|letter| !letter.is_control()).collect();
     let host: String = request.host.chars().filter(|letter| !letter.is_control()).collect();
     format!(

@@ -7,7 +7,7 @@ use forebay_http::{AccessEntry, CacheResult};
 use serde::{Deserialize, Serialize};
 
 use super::space_saving::{SpaceSaving, largest};
-use crate::log::access::redacted_target;
+use crate::log::access::Redaction;
 
 /// Number of counters of a list. Fewer miss names: with 1,024, half of the 100 most frequent are wrong
 /// at a Zipf exponent of 0.8.
@@ -98,18 +98,20 @@ impl Top {
     }
 
     /// Counts a response.
-    pub(super) fn add(&mut self, access: &AccessEntry<'_>, now: Instant) {
+    pub(super) fn add(&mut self, access: &AccessEntry<'_>, redaction: &Redaction, now: Instant) {
         if now.duration_since(self.current.begun) >= PERIOD {
             self.previous = std::mem::replace(&mut self.current, Period::new(now));
         }
         let period = &mut self.current;
         period.responses += 1;
         let request = access.request;
-        let url = cut(format!("{}{}", request.host, redacted_target(&request.target)));
+        let url = cut(format!("{}{}", request.host, redaction.target(&request.target)));
         let [requests, bytes, load_seconds, misses, not_storable, clients] = &mut period.lists;
         requests.add(&url, 1);
         bytes.add(&url, access.bytes);
-        clients.add(&request.client.to_string(), 1);
+        if let Some(client) = redaction.address(request.client) {
+            clients.add(&client.to_string(), 1);
+        }
         if let Some(why) = access.why {
             misses.add(&cut(format!("{why} {url}")), 1);
         }

@@ -6,16 +6,18 @@ mod redact;
 mod time;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use forebay_http::{AccessEntry, AccessLog};
+use forebay_http::{AccessEntry, AccessLog, CacheResult, End, RequestId};
 use serde_json::Value;
 
 use super::queue::LogQueue;
-use fields::Fields;
 
-pub(crate) use redact::target as redacted_target;
+pub(super) use fields::{write_json, write_logfmt};
+pub(crate) use redact::Redaction;
 pub(crate) use time::rfc_3339;
 
 /// Format of a line.
@@ -31,10 +33,25 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Response of which a line tells.
+pub(crate) struct Line<'a> {
+    pub(crate) entry: &'a AccessEntry<'a>,
+    /// Time of its end.
+    pub(crate) at: SystemTime,
+    pub(crate) redaction: &'a Redaction,
+    /// Share of responses like this one that have a line, if not all have.
+    pub(crate) sample: Option<f64>,
+}
+
 /// Access log that adds its lines to a queue.
 pub(super) struct AccessLines {
     pub(super) queue: LogQueue,
-    pub(super) format: Format,
+    /// Format for sites that are not in `sites`; `None` means no log.
+    pub(super) format: Option<Format>,
+    /// Formats of the sites that have one of their own, by id.
+    pub(super) sites: HashMap<String, Option<Format>>,
+    pub(super) sample_hits: f64,
+    pub(super) redaction: Arc<Redaction>,
 }
 
 thread_local! {
@@ -42,11 +59,28 @@ thread_local! {
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+impl AccessLines {
+    /// Returns the share of responses like this one that are logged.
+    fn share(&self, entry: &AccessEntry<'_>) -> f64 {
+        let is_plain = entry.cache == CacheResult::Hit && entry.why.is_none();
+        if is_plain && entry.end == End::Complete { self.sample_hits } else { 1.0 }
+    }
+}
+
 impl AccessLog for AccessLines {
     fn write(&self, entry: &AccessEntry<'_>) {
+        let Some(format) = self.sites.get(entry.site).copied().unwrap_or(self.format) else {
+            return;
+        };
+        let share = self.share(entry);
+        if !is_sampled(entry.request.id, share) {
+            return;
+        }
         LINE.with_borrow_mut(|line| {
             line.clear();
-            self.format.write(entry, SystemTime::now(), line);
+            let sample = (share < 1.0).then_some(share);
+            let redaction = &self.redaction;
+            Line { entry, at: SystemTime::now(), redaction, sample }.write(format, line);
             line.push(b'\n');
             // The queue counts a line that it has no space for.
             let _ = (&self.queue).write_all(line);
@@ -54,21 +88,42 @@ impl AccessLog for AccessLines {
     }
 }
 
-/// Returns the fields of a response that ended at `now`, as the access log has them.
-pub(crate) fn fields(entry: &AccessEntry<'_>, now: SystemTime) -> Vec<(&'static str, Value)> {
-    let mut all = Vec::new();
-    Fields { entry, now }.each(|name, value| all.push((name, value)));
-    all
+/// Returns `true` for a share of all requests, which their ids select.
+fn is_sampled(id: RequestId, share: f64) -> bool {
+    // 53 bits, which a float has; the multiplication mixes ids that count.
+    let mixed = id.number().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
+    share >= 1.0 || (mixed as f64) < share * (1_u64 << 53) as f64
 }
 
-impl Format {
-    /// Appends the line of a response that ended at `now`, without the line ending.
-    pub(crate) fn write(self, entry: &AccessEntry<'_>, now: SystemTime, line: &mut Vec<u8>) {
-        match self {
-            Self::Common => combined::write(entry, now, false, line),
-            Self::Combined => combined::write(entry, now, true, line),
-            Self::Logfmt => fields::write_logfmt(&Fields { entry, now }, line),
-            Self::Json => fields::write_json(&Fields { entry, now }, line),
+impl Line<'_> {
+    /// Returns the fields that have a value.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, Value)> {
+        let mut all = Vec::new();
+        self.each_field(|name, value| all.push((name, value)));
+        all
+    }
+
+    /// Appends the line, without the line ending.
+    pub(crate) fn write(&self, format: Format, line: &mut Vec<u8>) {
+        match format {
+            Format::Common => combined::write(self, false, line),
+            Format::Combined => combined::write(self, true, line),
+            Format::Logfmt => write_logfmt(|add| self.each_field(add), line),
+            Format::Json => write_json(|add| self.each_field(add), line),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_ids_is_sampled() {
+        let sampled =
+            |share| (0..100_000).filter(|id| is_sampled(RequestId::new(*id), share)).count();
+        assert_eq!((sampled(0.0), sampled(1.0)), (0, 100_000));
+        let tenth = sampled(0.1);
+        assert!((9_700..10_300).contains(&tenth), "{tenth}");
     }
 }

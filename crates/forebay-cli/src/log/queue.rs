@@ -1,17 +1,16 @@
 //! Queue of log lines and the thread that writes them, so that a slow disk or pipe delays no request.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use parking_lot::Mutex;
+
+use super::destination::Destination;
+use crate::output::describe;
 
 /// Maximum number of lines that wait. Above it, lines are dropped and counted.
 const LINES_MAX: usize = 8_192;
@@ -24,9 +23,6 @@ const FLUSHES_MAX: usize = 1;
 
 /// Number of bytes that are written at once.
 const BATCH: usize = 64 << 10;
-
-/// Mode of a log file: its group may read it.
-const MODE: u32 = 0o640;
 
 /// Maximum time to write the lines that wait when the process exits.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
@@ -52,43 +48,11 @@ struct Shared {
     destinations: Mutex<VecDeque<Destination>>,
 }
 
-/// Destination of a log.
-pub(crate) enum Destination {
-    /// Standard output.
-    Stdout,
-    /// File, to which lines are appended.
-    File(File),
-}
-
 enum Item {
     Line(Vec<u8>),
     /// Makes the thread use the first destination that waits.
     Redirect,
     Flush(SyncSender<()>),
-}
-
-impl Destination {
-    /// Opens a file to append to, or standard output if there is none.
-    ///
-    /// # Errors
-    /// If the file cannot be created or opened.
-    pub(crate) fn open(file: Option<&Path>) -> anyhow::Result<Self> {
-        let Some(path) = file else { return Ok(Self::Stdout) };
-        let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path);
-        let file = file.with_context(|| format!("log file {} cannot be opened", path.display()))?;
-        Ok(Self::File(file))
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Stdout => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(bytes)?;
-                stdout.flush()
-            }
-            Self::File(file) => file.write_all(bytes),
-        }
-    }
 }
 
 impl LogQueue {
@@ -223,17 +187,34 @@ impl Writer {
         }
         self.batch.clear();
         self.lines = 0;
+        if let Err(error) = self.destination.rotate_if_large() {
+            tracing::error!(
+                "log file not rotated, its lines go to the same file until it has grown by \
+                `access.rotate_size` again: {}",
+                describe(&error)
+            );
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs::File;
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::resolved::Rotation;
+
+    const NEVER: Rotation = Rotation { size: 0, keep: 1 };
+
+    fn open(path: &Path) -> Destination {
+        Destination::open(Some(path), NEVER).unwrap()
+    }
 
     /// Queue that writes to a file of this name.
     fn queue_to(path: &Path) -> LogQueue {
-        LogQueue::start(Destination::open(Some(path)).unwrap()).unwrap()
+        LogQueue::start(open(path)).unwrap()
     }
 
     #[test]
@@ -245,7 +226,7 @@ mod tests {
         for number in 0..LINES {
             if number == LINES / 2 {
                 std::fs::rename(&current, &old).unwrap();
-                queue.redirect(Destination::open(Some(&current)).unwrap());
+                queue.redirect(open(&current));
             }
             writeln!(&mut &queue, "{number}").unwrap();
         }
@@ -260,7 +241,7 @@ mod tests {
     fn full_queue() -> (LogQueue, UnixStream) {
         let (writing, reading) = UnixStream::pair().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writing));
-        let queue = LogQueue::start(Destination::File(file)).unwrap();
+        let queue = LogQueue::start(Destination::of_file(file)).unwrap();
         let line = [b'x'; 128];
         for _ in 0..LINES_MAX * 3 {
             (&mut &queue).write_all(&line).unwrap();
@@ -285,7 +266,7 @@ mod tests {
         let (queue, reading) = full_queue();
         // More than may wait: the newest one is replaced.
         for number in 0..DESTINATIONS_MAX + 2 {
-            queue.redirect(Destination::open(Some(&file(number))).unwrap());
+            queue.redirect(open(&file(number)));
         }
         assert_eq!(queue.shared.destinations.lock().len(), DESTINATIONS_MAX);
         // The thread continues, and cannot write the lines that wait.
@@ -304,7 +285,7 @@ mod tests {
     #[test]
     fn lines_that_cannot_be_written_are_counted() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let queue = LogQueue::start(Destination::File(full)).unwrap();
+        let queue = LogQueue::start(Destination::of_file(full)).unwrap();
         (&mut &queue).write_all(b"line\n").unwrap();
         queue.flush();
         assert_eq!(queue.dropped(), 1);

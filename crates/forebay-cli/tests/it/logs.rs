@@ -245,6 +245,116 @@ async fn a_client_that_leaves_during_its_upload_is_no_warning() -> anyhow::Resul
     Ok(())
 }
 
+/// A site may have a format of its own, or no log; a share of the plain hits is logged, and marked.
+#[tokio::test]
+async fn each_site_has_its_format_and_a_share_of_hits_is_logged() -> anyhow::Result<()> {
+    const HITS: usize = 400;
+    let origin = fresh_origin().await?;
+    let of_site = |id: &str, format: &str| {
+        let own =
+            if format.is_empty() { String::new() } else { format!("access_log = \"{format}\"\n") };
+        format!("[[site]]\nid = \"{id}\"\nprefix = \"/{id}\"\norigin = \"{}\"\n{own}", origin.url())
+    };
+    let sites = of_site("plain", "common") + &of_site("silent", "off");
+    let rest = format!("{sites}\n[access]\nsample_hits = 0.1\n");
+    let cache = ConfigFile::serving(&origin.url(), "access_log = \"json\"", &rest)?.serve().await?;
+    let mut client = Client::connect(cache.address()).await?;
+    for _ in 0..=HITS {
+        client.ask(&Request::get("/a").field("Host", "test.example")).await?;
+    }
+    get(&cache, "/silent/a").await?;
+    get(&cache, "/plain/a").await?;
+    cache.wait_stdout("\"GET /plain/a HTTP/1.1\" 200").await?;
+    let (stdout, _) = all_it_wrote(cache).await?;
+    let lines = |part: &str| stdout.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((lines("\"cache\":\"miss\""), lines("/silent")), (1, 0), "{stdout:#?}");
+    let hits = lines("\"cache\":\"hit\"");
+    assert!((10..=100).contains(&hits), "{hits} of {HITS} hits have a line");
+    assert_eq!(lines("\"sample\":0.1}"), hits, "each kept hit is marked, and nothing else");
+    Ok(())
+}
+
+#[tokio::test]
+async fn addresses_and_queries_are_hidden_as_configured() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    for (format, client_ip, query, expected) in [
+        ("logfmt", "prefix", "keep", " client=127.0.0.0 peer=127.0.0.0 "),
+        ("json", "off", "drop", "\"target\":\"/a\""),
+        ("common", "off", "keep", "- - - ["),
+    ] {
+        let top = format!("access_log = \"{format}\"");
+        let access = format!(
+            "[access]\nclient_ip = \"{client_ip}\"\nquery = \"{query}\"\nredact_query = [\"mail*\"]\n"
+        );
+        let cache = ConfigFile::serving(&origin.url(), &top, &access)?.serve().await?;
+        ask(cache.address(), &Request::get(&format!("/a?mail_to={SECRET}"))).await?;
+        let line = cache.wait_stdout("/a").await?;
+        assert!(line.contains(expected), "{line}");
+        assert!(!line.contains(SECRET) && !line.contains("127.0.0.1"), "{line}");
+        assert_eq!(line.contains("mail_to=REDACTED"), query == "keep", "{line}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_large_file_is_rotated_and_no_line_is_lost() -> anyhow::Result<()> {
+    const REQUESTS: usize = 200;
+    let origin = fresh_origin().await?;
+    let access = "[access]\nfile = \"access.log\"\nrotate_size = \"4KiB\"\nrotate_keep = 100\n";
+    let file = ConfigFile::serving(&origin.url(), "access_log = \"common\"", access)?;
+    let cache = file.serve().await?;
+    for number in 0..REQUESTS {
+        assert_eq!(get(&cache, &format!("/{number}")).await?.status, 200);
+    }
+    all_it_wrote(cache).await?;
+    let mut lines = 0;
+    let mut files = 0;
+    for entry in std::fs::read_dir(file.folder.path())? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("access.log") {
+            let text = std::fs::read_to_string(entry.path())?;
+            files += 1;
+            lines += text.lines().filter(|line| line.contains(" HTTP/1.1\" 200 ")).count();
+        }
+    }
+    assert_eq!(lines, REQUESTS);
+    assert!(files >= 3, "{files} files");
+    Ok(())
+}
+
+/// Each POST has a line of its own, also a refused one, with the address of its client.
+#[tokio::test]
+async fn posts_to_the_admin_listener_are_logged() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let launch = forebay(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let launch =
+        launch.args(["--origin".to_owned(), origin.url()]).env("FOREBAY_LOG_FORMAT", "auto");
+    let cache = launch.start().await?;
+    let admin = admin_of(&cache)?;
+    let post = |path: &str, kind: &str| {
+        Request::new("POST", path)
+            .field("Host", admin.to_string())
+            .field("Content-Type", kind)
+            .body("{\"tag\":\"red\"}")
+    };
+    assert_eq!(ask(admin, &post("/purge", "application/json")).await?.status, 200);
+    assert_eq!(ask(admin, &post("/purge", "text/plain")).await?.status, 415);
+    assert_eq!(ask(admin, &post("/reload", "application/json")).await?.status, 400);
+    ask(admin, &Request::get("/healthz").field("Host", admin.to_string())).await?;
+    let refused =
+        "level=warn msg=\"admin request refused\" method=POST path=/purge status=415 by=127.0.0.1";
+    cache.wait_stderr(refused).await?;
+    let (_, stderr) = all_it_wrote(cache).await?;
+    let lines = |part: &str| stderr.iter().filter(|line| line.contains(part)).count();
+    assert_eq!(lines("msg=\"admin request"), 3, "{stderr:#?}");
+    assert_eq!(lines("msg=\"admin request\" method=POST path=/purge status=200 by=127.0.0.1"), 1);
+    let purge =
+        "level=info msg=\"purge carried out\" kind=tag value=red reach=soft id=1 instances=1";
+    assert!(stderr.iter().any(|line| line.contains(purge) && line.ends_with(" by=127.0.0.1")));
+    assert!(stderr.iter().filter(|line| !line.is_empty()).all(|line| line.starts_with("ts=")));
+    Ok(())
+}
+
 /// Sends bytes that cause a message at the level `debug`.
 async fn refuse_bytes(cache: &Launched) -> anyhow::Result<()> {
     let mut client = Client::connect(cache.address()).await?;

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 /// warning of the site with this code reports their number.
 const PER_SECOND_MAX: u64 = 10;
 
-/// Limiter of one site's warnings. It is locked on failures only.
+/// Limiter of the warnings of one site, or of another part of a process. It is locked on failures only.
 #[derive(Debug, Default)]
-pub(crate) struct Warnings {
+pub struct WarningLimits {
     /// One limiter for each code that occurred. Codes are a closed set.
     by_code: Mutex<Vec<(&'static str, Limiter)>>,
 }
@@ -23,10 +23,10 @@ struct Limiter {
     suppressed: u64,
 }
 
-impl Warnings {
+impl WarningLimits {
     /// Admits one warning, with the number of warnings that were suppressed since the last one;
     /// `None` suppresses it.
-    pub(crate) fn admit(&self, code: &'static str, now: Timestamp) -> Option<u64> {
+    pub fn admit(&self, code: &'static str, now: Timestamp) -> Option<u64> {
         let mut by_code = self.by_code.lock();
         if let Some((_, limiter)) = by_code.iter_mut().find(|(known, _)| *known == code) {
             return limiter.admit(now);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn above_the_limit_warnings_are_suppressed_and_the_next_one_has_their_number() {
-        let warnings = Warnings::default();
+        let warnings = WarningLimits::default();
         let early = Timestamp::from_millis(5_000);
         let admitted: Vec<_> = (0..100).filter_map(|_| warnings.admit("a", early)).collect();
         assert_eq!(admitted, vec![0; 10]);

@@ -2,7 +2,7 @@
 
 use super::Preset::{Derived, Required, Value};
 use crate::config::listen_address::ListenAddress;
-use crate::config::reader::{self, AccessLog, ListenerRole, Protocol};
+use crate::config::reader::{self, AccessLog, ClientIp, ListenerRole, LogFormat, Protocol};
 use forebay_semantics::Networks;
 use forebay_semantics::client_address::AddressField;
 use forebay_tls::acme::ChallengeKind;
@@ -70,6 +70,10 @@ options! {
     LOG: Level = Top "log", reader::LEVEL, Value(r#""info""#);
         "Minimum severity of logged messages.",
         "Shows events that need an operator, without a line per request.";
+    LOG_FORMAT: LogFormat = Top "log_format", reader::LOG_FORMAT, Value(r#""auto""#);
+        "Format of messages on stderr: `text` for people, `logfmt`, or `json` with one object per line. \
+         `auto` is `text` on a terminal, else `logfmt`.",
+        "People read terminals, and programs read the rest.";
     ACCESS_LOG: AccessLog = Top "access_log", reader::ACCESS_LOG, Value(r#""off""#);
         "Access log, on stdout unless `access.file` is set: one line per response, written when it ends, in the common or combined log format, as logfmt or as JSON, or off.",
         "A line per request costs more than a hit; the metrics count every request in any case.";
@@ -148,6 +152,29 @@ options! {
         "File of the access log; a relative path starts at the configuration file. SIGUSR1 and a reload \
          open it again.",
         "Service managers and container runtimes collect standard output.";
+
+    ACCESS_ROTATE_SIZE: u64 = Access "rotate_size", reader::SIZE, Value(r#""256MiB""#),
+        r#""0B""# to r#""1TiB""#;
+        "Size from which `file` is renamed to `FILE.1`, and older files to `FILE.2` and so on; `0B` means \
+         never.",
+        "A log must not fill the disk.";
+    ACCESS_ROTATE_KEEP: u64 = Access "rotate_keep", reader::COUNT, Value("8"), "1" to "1000";
+        "Number of renamed files that are kept; the oldest one is removed.",
+        "With `rotate_size` it bounds the log to 2.25 GiB.";
+    ACCESS_SAMPLE_HITS: f64 = Access "sample_hits", reader::NUMBER, Value("1.0"), "0" to "1";
+        "Share of plain hits that are logged; their lines have `sample`. All other responses are logged.",
+        "A log without gaps is what most programs expect.";
+    ACCESS_CLIENT_IP: ClientIp = Access "client_ip", reader::CLIENT_IP, Value(r#""full""#);
+        "Addresses of clients in the access log and in live views: `full`, `prefix` (IPv4 /24, IPv6 \
+         /48), or `off`.",
+        "Operators need the address of an abusive client; the law may require less.";
+    ACCESS_QUERY: bool = Access "query", reader::KEEP_OR_DROP, Value(r#""keep""#);
+        "Whether targets in the access log and in live views have their query: `keep` or `drop`.",
+        "The query selects the response at most origins.";
+    ACCESS_REDACT_QUERY: Vec<String> = Access "redact_query", reader::QUERY_NAMES, Value("[]");
+        "Further query parameters whose values are replaced by `REDACTED`; `*` at the end of a name \
+         matches any ending.",
+        "Names with a word such as `token`, `key` or `password` are redacted in any case.";
 
     ACME_AGREE_TO_TERMS: bool = TlsAcme "agree_to_terms", reader::TRUTH, Value("false");
         "Agrees to the terms of service of the certificate authority. It must be `true`.",

@@ -3,7 +3,7 @@
 use super::Preset::{Derived, Required, Value};
 use crate::config::host::HostPattern;
 use crate::config::origin_url::OriginUrl;
-use crate::config::reader;
+use crate::config::reader::{self, AccessLog};
 use forebay_engine::TierErrors;
 use forebay_semantics::Networks;
 use http::{HeaderValue, Method};
@@ -147,6 +147,10 @@ options! {
     SITE_DENY: Networks = Site "deny", reader::NETWORKS, Value("[]");
         "Networks of the clients that may not use the site, also if `allow` contains them.",
         "Most sites are public.";
+    SITE_ACCESS_LOG: AccessLog = Site "access_log", reader::ACCESS_LOG,
+        Derived("that of the top level");
+        "Format of the access log for requests of this site, or `off`.",
+        "Most processes log all sites alike.";
     SITE_HSTS: HeaderValue = Site "hsts", reader::HSTS, Derived("none");
         "Value of `Strict-Transport-Security` in responses over https without one, such as \
          `max-age=31536000`.",

@@ -27,6 +27,30 @@ pub(crate) enum AccessLog {
     Json,
 }
 
+/// Format of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, else logfmt.
+    Auto,
+    /// Text for people.
+    Text,
+    /// One line of `name=value` pairs per message.
+    Logfmt,
+    /// One JSON object per message.
+    Json,
+}
+
+/// Part of the address of a client that logs and live views show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientIp {
+    /// Whole address.
+    Full,
+    /// Network: /24 of IPv4, /48 of IPv6.
+    Prefix,
+    /// No part.
+    Off,
+}
+
 /// Role of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenerRole {
@@ -111,6 +135,14 @@ readers! {
         ("off", AccessLog::Off), ("common", AccessLog::Common),
         ("combined", AccessLog::Combined), ("logfmt", AccessLog::Logfmt), ("json", AccessLog::Json)
     ];
+    LOG_FORMAT: LogFormat = "\"auto\", \"text\", \"logfmt\" or \"json\"", words[
+        ("auto", LogFormat::Auto), ("text", LogFormat::Text),
+        ("logfmt", LogFormat::Logfmt), ("json", LogFormat::Json)
+    ];
+    CLIENT_IP: ClientIp = "\"full\", \"prefix\" or \"off\"", words[
+        ("full", ClientIp::Full), ("prefix", ClientIp::Prefix), ("off", ClientIp::Off)
+    ];
+    KEEP_OR_DROP: bool = "\"keep\" or \"drop\"", words[("keep", true), ("drop", false)];
     COMPRESSION: Codec = "\"none\", \"lz4\" or \"zstd\"", words[
         ("none", Codec::None), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd { level: ZSTD_LEVEL })
     ];

@@ -6,6 +6,7 @@ use crate::config::host::HostPattern;
 use crate::config::options;
 use crate::config::problem::Problems;
 use crate::config::provenance::Provenance;
+use crate::config::reader::AccessLog;
 use crate::config::rules;
 use crate::config::table::Table;
 use crate::config::typed::{Raw, Typed};
@@ -118,7 +119,6 @@ fn site(
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
     let access = access(section, provenance);
     let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
-    let hsts = hsts(section, provenance);
     let forwarded = provenance.read(section, &options::SITE_FORWARDED);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
@@ -127,6 +127,8 @@ fn site(
     let facts = rules::facts(ignore_query.as_deref(), sort_query, ignore_scheme);
     let rules = rules::of_site(typed, file, facts, folder, provenance.problems);
     Some(ResolvedSite {
+        access_log: access_log(section, provenance),
+        hsts: hsts(section, provenance),
         id: id?,
         hosts: hosts?,
         prefix,
@@ -154,7 +156,6 @@ fn site(
         ignore_scheme: ignore_scheme?,
         access: access?,
         rate_limit: rate_limit?,
-        hsts,
         forwarded: forwarded?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
@@ -187,6 +188,15 @@ fn client_reloads_max(section: &Section, provenance: &mut Provenance<'_>) -> Opt
         provenance.derived(section.path_of(name), "none (no limit)");
     }
     most
+}
+
+fn access_log(section: &Section, provenance: &mut Provenance<'_>) -> Option<AccessLog> {
+    let format = provenance.read(section, &options::SITE_ACCESS_LOG);
+    let name = options::SITE_ACCESS_LOG.spec.name;
+    if section.value(name).is_none() {
+        provenance.derived(section.path_of(name), "that of `access_log`");
+    }
+    format
 }
 
 fn access(section: &Section, provenance: &mut Provenance<'_>) -> Option<ClientAccess> {

@@ -58,7 +58,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(config.admin_token, None);
     assert_eq!(config.redis, None);
     assert!(config.threads >= 1);
-    assert_eq!((config.log, config.access_log), (Level::INFO, AccessLog::Off));
+    assert_eq!((config.log, config.access.format), (Level::INFO, AccessLog::Off));
     assert_eq!(
         config.memory,
         ResolvedMemory { size: 256 << 20, object_max: 16 << 20, in_flight_max: 64 << 20 }
@@ -124,7 +124,10 @@ fn every_option_reaches_the_resolved_configuration() {
     );
     assert_eq!(config.listeners.len(), 2);
     assert_eq!(config.admin_token.as_deref(), Some("s3cret"));
-    assert_eq!((config.threads, config.log, config.access_log), (7, Level::DEBUG, AccessLog::Json));
+    assert_eq!(
+        (config.threads, config.log, config.access.format),
+        (7, Level::DEBUG, AccessLog::Json)
+    );
     assert_eq!(
         config.memory,
         ResolvedMemory { size: 8 << 20, object_max: 1 << 20, in_flight_max: 3 << 20 }

@@ -5,27 +5,22 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::time::SystemTime;
 
-use forebay_http::AccessEntry;
-
-use super::{redact, time};
+use super::{Line, redact, time};
 
 /// Appends the line of a response. `is_combined` adds the columns `Referer` and `User-Agent`.
-pub(super) fn write(
-    entry: &AccessEntry<'_>,
-    now: SystemTime,
-    is_combined: bool,
-    line: &mut Vec<u8>,
-) {
+pub(super) fn write(of: &Line<'_>, is_combined: bool, line: &mut Vec<u8>) {
+    let Line { entry, at, redaction, sample: _ } = *of;
     let request = entry.request;
-    let target = quoted(&redact::target(&request.target));
+    let target = quoted(&redaction.target(&request.target));
     // A message that was refused before it was parsed has no request line; other servers write it so.
     let asked = match request.protocol {
         "" => "-".to_owned(),
         protocol => format!("{} {target} {protocol}", request.method),
     };
-    let (client, time) = (request.client, time::common(now));
+    let client = redaction.address(request.client);
+    let client = client.map_or_else(|| "-".to_owned(), |client| client.to_string());
+    let time = time::common(at);
     let (status, bytes) = (entry.status, entry.bytes);
     // Writing to a vector cannot fail.
     let _ = write!(line, "{client} - - [{time}] \"{asked}\" {status} {bytes}");

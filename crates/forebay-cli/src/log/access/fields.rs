@@ -1,32 +1,25 @@
 //! Fields of a response as a JSON object or as `name=value` pairs.
 
 use std::io::Write;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use forebay_http::{AccessEntry, CacheResult};
+use forebay_http::CacheResult;
 use serde_json::{Number, Value};
 
-use super::{redact, time};
+use super::{Line, redact, time};
 
-/// Fields of one response.
-pub(super) struct Fields<'a> {
-    pub(super) entry: &'a AccessEntry<'a>,
-    /// Time of its end.
-    pub(super) now: SystemTime,
-}
-
-impl Fields<'_> {
+impl Line<'_> {
     /// Calls `add` with each field that has a value, in the order of the documentation.
-    pub(super) fn each(&self, mut add: impl FnMut(&'static str, Value)) {
-        let Self { entry, now } = *self;
+    pub(super) fn each_field(&self, mut add: impl FnMut(&'static str, Value)) {
+        let Self { entry, at, redaction, sample } = *self;
         let (request, outcome) = (entry.request, &entry.request.outcome);
-        add("ts", time::rfc_3339(now).into());
+        add("ts", time::rfc_3339(at).into());
         add("site", entry.site.into());
         if !request.host.is_empty() {
             add("host", (*request.host).into());
         }
         add("method", (*request.method).into());
-        add("target", redact::target(&request.target).into());
+        add("target", redaction.target(&request.target).into());
         if !request.protocol.is_empty() {
             add("proto", request.protocol.into());
         }
@@ -51,11 +44,13 @@ impl Fields<'_> {
         maybe("origin_status", outcome.origin_status.map(Value::from));
         maybe("shared", outcome.is_shared.then_some(Value::Bool(true)));
         maybe("end", entry.end.label().map(Value::from));
-        maybe("client", Some(request.client.to_string().into()));
-        maybe("peer", Some(request.peer.to_string().into()));
+        let address = |address| Some(redaction.address(address)?.to_string().into());
+        maybe("client", address(request.client));
+        maybe("peer", address(request.peer));
         maybe("ua", request.user_agent.as_deref().map(Value::from));
         maybe("referer", request.referer.as_deref().map(|value| redact::referer(value).into()));
         maybe("id", Some(request.id.to_string().into()));
+        maybe("sample", sample.map(Value::from));
     }
 }
 
@@ -65,10 +60,13 @@ fn milliseconds(span: Duration) -> Option<Value> {
     Number::from_f64(f64::from(micros) / 1e3).map(Value::Number)
 }
 
-/// Appends a JSON object.
-pub(super) fn write_json(fields: &Fields<'_>, line: &mut Vec<u8>) {
+/// Appends a JSON object with the fields that `each` gives to its argument.
+pub(crate) fn write_json(
+    each: impl FnOnce(&mut dyn FnMut(&'static str, Value)),
+    line: &mut Vec<u8>,
+) {
     let mut separator = b'{';
-    fields.each(|name, value| {
+    each(&mut |name, value| {
         // Writing to a vector cannot fail.
         let _ = write!(line, "{}\"{name}\":{value}", char::from(separator));
         separator = b',';
@@ -76,11 +74,14 @@ pub(super) fn write_json(fields: &Fields<'_>, line: &mut Vec<u8>) {
     line.push(b'}');
 }
 
-/// Appends `name=value` pairs. A value is quoted like a JSON string if it has other characters than
-/// those of words, numbers and URLs.
-pub(super) fn write_logfmt(fields: &Fields<'_>, line: &mut Vec<u8>) {
+/// Appends `name=value` pairs of the fields that `each` gives to its argument. A value is quoted like
+/// a JSON string if it has other characters than those of words, numbers and URLs.
+pub(crate) fn write_logfmt(
+    each: impl FnOnce(&mut dyn FnMut(&'static str, Value)),
+    line: &mut Vec<u8>,
+) {
     let start = line.len();
-    fields.each(|name, value| {
+    each(&mut |name, value| {
         if line.len() > start {
             line.push(b' ');
         }

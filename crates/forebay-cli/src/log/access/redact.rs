@@ -1,6 +1,12 @@
-//! Removal of secrets from the targets and referers of the access log.
+//! Parts of requests that logs and live views hide.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
+
+use forebay_semantics::PeerAddress;
+
+use crate::config::ClientIp;
+use crate::config::resolved::Privacy;
 
 /// Words of parameter names whose values are secret. `session` covers `session_id`, and `key` covers
 /// `api-key`.
@@ -10,19 +16,62 @@ const SECRETS: [&str; 9] =
 /// Value in place of a secret one.
 const REDACTED: &str = "REDACTED";
 
-/// Returns a target whose secret parameters are redacted, without user information.
-pub(crate) fn target(target: &str) -> Cow<'_, str> {
-    let target = without_user(target);
-    let Some((path, query)) = target.split_once('?') else { return target };
-    if !query.split('&').any(|parameter| is_secret(name_of(parameter))) {
-        return target;
+/// Rules for the parts of requests that logs and live views hide.
+#[derive(Clone, Debug)]
+pub(crate) struct Redaction {
+    client_ip: ClientIp,
+    keeps_query: bool,
+    /// Names of further secret parameters in lower case; a trailing `*` matches any ending.
+    names: Vec<String>,
+}
+
+impl Redaction {
+    /// Creates the rules of a configuration.
+    pub(crate) fn of(privacy: &Privacy) -> Self {
+        let names = privacy.redact_query.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self { client_ip: privacy.client_ip, keeps_query: privacy.keeps_query, names }
     }
-    let redacted = |parameter: &str| match name_of(parameter) {
-        name if is_secret(name) => format!("{name}={REDACTED}"),
-        _ => parameter.to_owned(),
-    };
-    let query: Vec<_> = query.split('&').map(redacted).collect();
-    Cow::Owned(format!("{path}?{}", query.join("&")))
+
+    /// Returns a target whose secret parameters are redacted, without user information.
+    pub(crate) fn target<'a>(&self, target: &'a str) -> Cow<'a, str> {
+        let target = without_user(target);
+        let Some((path, query)) = target.split_once('?') else { return target };
+        if !self.keeps_query {
+            return Cow::Owned(path.to_owned());
+        }
+        if !query.split('&').any(|parameter| self.is_secret(name_of(parameter))) {
+            return target;
+        }
+        let redacted = |parameter: &str| match name_of(parameter) {
+            name if self.is_secret(name) => format!("{name}={REDACTED}"),
+            _ => parameter.to_owned(),
+        };
+        let query: Vec<_> = query.split('&').map(redacted).collect();
+        Cow::Owned(format!("{path}?{}", query.join("&")))
+    }
+
+    /// Returns the part of an address that may be shown, if there is one.
+    pub(crate) fn address(&self, address: PeerAddress) -> Option<PeerAddress> {
+        match (self.client_ip, address) {
+            (ClientIp::Off, _) => None,
+            (ClientIp::Prefix, PeerAddress::Ip(ip)) => Some(PeerAddress::Ip(prefix(ip))),
+            _ => Some(address),
+        }
+    }
+
+    /// Returns `true` if a word of the name is secret. A name with escapes may hide any word.
+    fn is_secret(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let is_secret = |word| SECRETS.contains(&word);
+        let is_listed = |listed: &String| match listed.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => *listed == name,
+        };
+        name.contains('%')
+            || name.split(|c: char| !c.is_ascii_alphabetic()).any(is_secret)
+            || SECRETS.iter().any(|secret| name.ends_with(secret))
+            || self.names.iter().any(is_listed)
+    }
 }
 
 /// Returns a referer without its query, fragment and user information.
@@ -30,17 +79,16 @@ pub(super) fn referer(referer: &str) -> Cow<'_, str> {
     without_user(referer.split(['?', '#']).next().unwrap_or_default())
 }
 
-fn name_of(parameter: &str) -> &str {
-    parameter.split('=').next().unwrap_or_default()
+/// Returns the network of an address: /24 of IPv4, /48 of IPv6.
+fn prefix(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) & 0xffff_ff00).into()),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 80 << 80).into()),
+    }
 }
 
-/// Returns `true` if a word of the name is secret. A name with escapes may hide any word.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let is_secret = |word| SECRETS.contains(&word);
-    name.contains('%')
-        || name.split(|c: char| !c.is_ascii_alphabetic()).any(is_secret)
-        || SECRETS.iter().any(|secret| name.ends_with(secret))
+fn name_of(parameter: &str) -> &str {
+    parameter.split('=').next().unwrap_or_default()
 }
 
 /// Removes `user:password@` of a URL.
@@ -58,8 +106,14 @@ fn without_user(url: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
+    fn redaction(client_ip: ClientIp, keeps_query: bool, names: &[&str]) -> Redaction {
+        let redact_query = names.iter().map(|&name| name.to_owned()).collect();
+        Redaction::of(&Privacy { client_ip, keeps_query, redact_query })
+    }
+
     #[test]
     fn secret_parameters_are_redacted() {
+        let redaction = redaction(ClientIp::Full, true, &["Mail", "u_*"]);
         for (shown, expected) in [
             ("/a", "/a"),
             ("/a?b=1&page=2", "/a?b=1&page=2"),
@@ -70,10 +124,35 @@ mod tests {
             ("/a?authToken=x", "/a?authToken=REDACTED"),
             ("/a?%74oken=x", "/a?%74oken=REDACTED"),
             ("/a?monkeys=2", "/a?monkeys=2"),
+            ("/a?mail=x&mails=y&U_name=z", "/a?mail=REDACTED&mails=y&U_name=REDACTED"),
             ("http://me:pw@shop.example/a?jwt=x", "http://shop.example/a?jwt=REDACTED"),
         ] {
-            assert_eq!(target(shown), expected);
+            assert_eq!(redaction.target(shown), expected);
         }
+    }
+
+    #[test]
+    fn a_query_can_be_dropped() {
+        let redaction = redaction(ClientIp::Full, false, &[]);
+        assert_eq!(redaction.target("/a?b=1?c"), "/a");
+        assert_eq!(redaction.target("http://me:pw@shop.example/a?b=1"), "http://shop.example/a");
+        assert_eq!(redaction.target("/a"), "/a");
+    }
+
+    #[test]
+    fn addresses_are_shown_as_far_as_configured() {
+        let shown = |client_ip, ip: &str| {
+            let address = PeerAddress::from(ip.parse::<IpAddr>().unwrap());
+            let address = redaction(client_ip, true, &[]).address(address);
+            address.map(|address| address.to_string())
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(shown(ClientIp::Full, "192.0.2.17"), some("192.0.2.17"));
+        assert_eq!(shown(ClientIp::Prefix, "192.0.2.17"), some("192.0.2.0"));
+        assert_eq!(shown(ClientIp::Prefix, "2001:db8:1:2:3::4"), some("2001:db8:1::"));
+        assert_eq!(shown(ClientIp::Off, "192.0.2.17"), None);
+        let local = redaction(ClientIp::Prefix, true, &[]).address(PeerAddress::Unix);
+        assert_eq!(local, Some(PeerAddress::Unix));
     }
 
     #[test]

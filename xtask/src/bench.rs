@@ -1,6 +1,11 @@
 //! `cargo xtask bench`: builds and runs the crate forebay-bench; `build-time`: builds the library.
 //!
+//! `--bless` publishes what was measured in docs/benchmarks.json, docs/benchmarks.md and README.md;
+//! `--check` compares these pages with that record.
+//!
 //! forebay-bench is a workspace of its own: a build of forebay does not build its rivals.
+
+mod page;
 
 use std::time::Instant;
 
@@ -27,14 +32,36 @@ pub(crate) struct Options {
 
 /// Builds the benchmarks and runs those that the arguments name.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let only_lists = options.arguments.iter().any(|flag| flag == "--list" || flag == "--help");
+    let (blesses, checks) = (options.has("--bless"), options.has("--check"));
+    let arguments: Vec<&String> = options
+        .arguments
+        .iter()
+        .filter(|one| !matches!(one.as_str(), "--bless" | "--check"))
+        .collect();
+    if checks {
+        return page::check();
+    }
+    if !(blesses && arguments.is_empty()) {
+        measure(&arguments)?;
+    }
+    if blesses { page::bless() } else { Ok(()) }
+}
+
+impl Options {
+    fn has(&self, flag: &str) -> bool {
+        self.arguments.iter().any(|argument| argument == flag)
+    }
+}
+
+fn measure(arguments: &[&String]) -> Result<()> {
+    let only_lists = arguments.iter().any(|flag| *flag == "--list" || *flag == "--help");
     if !only_lists {
         needs::ensure_for("bench")?;
     }
     let target = workspace::target_dir()?.join("bench");
     let mut command = workspace::cargo();
     command.args(["run", "--release", "--locked", "--quiet", "--manifest-path", MANIFEST]);
-    command.arg("--target-dir").arg(target).arg("--").args(&options.arguments);
+    command.arg("--target-dir").arg(target).arg("--").args(arguments);
     let status = process::lines(&mut command, |line| println!("{line}"))?;
     ensure!(status.success(), "a benchmark missed a bound or failed");
     Ok(())

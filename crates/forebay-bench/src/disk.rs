@@ -29,10 +29,27 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     runtime.block_on(measure_tier(&mut tier, options.pick(1, 10)))?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut served = Table::figures("the disk tier behind the HTTP front end");
+    runtime.block_on(film::measure(options, &binary, &mut served))?;
+    Ok(vec![tier, served])
+}
+
+/// `restart`: time until stored entries are served again, and hits after a kill.
+pub(crate) fn run_restart(options: &Options) -> Result<Vec<Table>> {
+    let binary = forebay()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut tier = Table::figures("the disk tier, opened again");
+    let part = options.pick(1, 10);
     runtime.block_on(async {
-        film::measure(options, &binary, &mut served).await?;
-        warmth::measure(options, &binary, &mut served).await
+        let folder = tempfile::tempdir()?;
+        let path = |name| folder.path().join(name);
+        // A gibibyte of 4 KiB.
+        reopen::measure(&mut tier, &path("usual"), 262_144 / part, 4 << 10).await?;
+        reopen::measure(&mut tier, &path("small"), 1_000_000 / part, 100).await?;
+        reopen::measure(&mut tier, &path("large"), 1_024 / part, 1 << 20).await
     })?;
+    let mut served = Table::figures("the server after a kill");
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(warmth::measure(options, &binary, &mut served))?;
     Ok(vec![tier, served])
 }
 
@@ -40,8 +57,6 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
 async fn measure_tier(table: &mut Table, part: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name| folder.path().join(name);
-    reopen::measure(table, &path("small"), 1_000_000 / part, 100).await?;
-    reopen::measure(table, &path("large"), 1_024 / part, 1 << 20).await?;
     speed::burst(table, &path("many"), 50_000 / part, 4 << 10).await?;
     speed::burst(table, &path("few"), 1_000 / part, 1 << 20).await?;
     speed::measure(table, folder.path(), 50_000 / part, 4 << 10).await?;
@@ -58,7 +73,7 @@ fn key(number: usize) -> KeyBuf {
     key
 }
 
-async fn put(disk: &Disk, number: usize, body: &Bytes) -> Result<()> {
+pub(crate) async fn put(disk: &Disk, number: usize, body: &Bytes) -> Result<()> {
     crate::tier::ground::put(disk, key(number).borrowed(), body.clone()).await
 }
 

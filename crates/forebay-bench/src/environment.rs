@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Fewer rounds; without names, all benchmarks.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Folder for the JSON files; the target folder by default.
+    /// Folder of the record and of the page; the target folder by default.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Rounds of `hit`, `pass` and `miss`.
@@ -72,7 +72,7 @@ fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-fn target_dir() -> Result<PathBuf> {
+pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: Value = serde_json::from_slice(&metadata)?;
     metadata["target_directory"].as_str().map(PathBuf::from).context("no target directory")
@@ -130,10 +130,6 @@ pub(crate) fn millis(span: Duration) -> String {
 
 pub(crate) fn seconds(span: Duration) -> String {
     format!("{:.3} s", span.as_secs_f64())
-}
-
-pub(crate) fn percent(part: f64) -> String {
-    format!("{:.3} %", 100.0 * part)
 }
 
 pub(crate) fn mib(bytes: u64) -> f64 {

@@ -8,41 +8,66 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod cluster;
+mod coalescing;
+mod codecs;
 mod disk;
 mod early;
 mod edge;
 mod environment;
+mod failing;
 mod http;
+mod layers;
 mod library;
 mod memory;
 mod proxy;
 mod report;
+mod rivals;
 mod stampede;
+mod start_up;
 mod tier;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use environment::Options;
 use report::Table;
+use report::record::{Record, Run};
 
 /// Name, content and function of a benchmark.
 type Benchmark = (&'static str, &'static str, fn(&Options) -> Result<Vec<Table>>);
 
 const BENCHMARKS: &[Benchmark] = &[
     ("hit", "CPU time of an HTTP hit beside other servers and caches", proxy::hit::run),
+    ("http", "three routes at 40 connections beside other HTTP caches", proxy::routes::run),
     ("pass", "CPU time of a response that is not stored", proxy::pass::run),
     ("miss", "CPU time of a response that is stored for the first time", proxy::pass::run_misses),
     ("memory-per-object", "resident memory of small objects, and of churns", proxy::objects::run),
-    ("stampede", "500 clients at once, and 50 in front of a broken origin", stampede::run),
+    (
+        "stampede",
+        "simultaneous callers and clients, beside rivals and a broken origin",
+        stampede::run,
+    ),
     ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
-    ("early", "loads that early refresh prevents, beside a cache without it", early::run),
-    ("tier", "a Redis that is slow, frozen, gone or damaged, and a hit in it", tier::run),
+    ("coalescing", "two instances, three modes, a published load in real time", coalescing::run),
+    ("codecs", "formats and compressions beside those of Rails and Node.js", codecs::run),
+    ("early-refresh", "loads that early refresh prevents, beside other methods", early::run),
+    ("slow-redis", "libraries and the server with a slow Redis", tier::run_slow),
+    ("dead-redis", "the same with a Redis that is gone in three ways", tier::run_dead),
+    ("tiers", "reads from memory, Redis and both, beside other libraries", layers::run_tiers),
+    ("payload", "hits by size in memory and Redis", layers::run_payload),
+    ("memory-pressure", "more values than have room", layers::run_pressure),
+    ("invalidation", "removals in another process, and tags", layers::run_invalidation),
+    ("tier", "a hit in Redis beside the bare client, and foreign values", tier::run),
     ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),
-    ("disk", "the disk tier beside plain files, after a restart, with a crowd", disk::run),
+    ("restart", "entries on disk after a restart and after a kill", disk::run_restart),
+    ("start-up", "time to the first response beside other HTTP caches", start_up::run),
+    ("disk", "the disk tier beside plain files, with a crowd", disk::run),
     ("memory", "resident memory with churn, stalled clients, idle connections", memory::run),
-    ("library", "a typed hit beside other libraries, hit ratios, SQLite", library::run),
+    ("library-hit", "a typed hit beside other libraries", library::hits::run),
+    ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
+    ("hit-ratios", "hits by policy and library, and early refresh over SQLite", library::run),
 ];
 
 fn main() -> Result<ExitCode> {
@@ -56,6 +81,10 @@ fn main() -> Result<ExitCode> {
         }
         [library::hits::CHILD, subject, times] => {
             library::hits::run_subject(subject, times)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        [rivals::own::CHILD, ref words @ ..] => {
+            rivals::own::run(words)?;
             return Ok(ExitCode::SUCCESS);
         }
         [cluster::library::PEER, redis] => {
@@ -74,16 +103,19 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     environment::raise_open_files();
+    let mut record = Record::open(&options.report_dir()?)?;
     let mut holds = true;
-    for (name, _, run) in BENCHMARKS.iter().filter(|(name, ..)| options.names(name)) {
+    for &(name, shows, run) in BENCHMARKS.iter().filter(|(name, ..)| options.names(name)) {
         eprintln!("benchmark {name}");
+        let began = Instant::now();
         let tables = run(&options).with_context(|| format!("benchmark {name}"))?;
-        tables.iter().for_each(|table| println!("{table}"));
+        // Those in which a rival is ahead are printed first.
+        let (lost, others): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.is_lost());
+        lost.into_iter().chain(others).for_each(|table| println!("{table}"));
         holds &= tables.iter().all(Table::holds);
-        let file = options.report_dir()?.join(format!("bench-{name}.json"));
-        let json: Vec<_> = tables.iter().map(Table::json).collect();
-        std::fs::write(&file, format!("{:#}\n", serde_json::json!(json)))?;
-        println!("written to {}", file.display());
+        let quick = options.quick;
+        record.add(&Run { name, shows, arguments: &arguments, quick, began }, &tables)?;
+        println!("written to {}", record.page().display());
     }
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

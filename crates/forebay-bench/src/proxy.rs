@@ -7,6 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `hit.rs` | hits of 1 KiB and 1 MiB, 304, pipelining, many connections |
+//! | `routes.rs` | three routes of a published measurement |
 //! | `pass.rs` | responses that are not stored, and responses that are stored for the first time |
 //! | `objects.rs` | resident memory of a stored object |
 //! | `servers.rs` | forebay, nginx, HAProxy and Varnish, each with one thread |
@@ -18,4 +19,5 @@ pub(crate) mod load;
 pub(crate) mod objects;
 pub(crate) mod pass;
 pub(crate) mod raw;
-mod servers;
+pub(crate) mod routes;
+pub(crate) mod servers;

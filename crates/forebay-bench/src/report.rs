@@ -1,11 +1,26 @@
-//! Tables: text for people, JSON for programs.
+//! Tables: text for people, JSON for programs, and an HTML page with plots.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `comparison.rs` | a row that compares published, rival and own figures; units |
+//! | `record.rs` | the JSON file of all benchmarks, and the machine |
+//! | `page.rs` | the HTML page |
+//! | `plot.rs` | plots as inline SVG |
+
+pub(crate) mod comparison;
+mod page;
+mod plot;
+pub(crate) mod record;
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub(crate) use comparison::{Better, Comparison, Unit};
+
 use crate::environment::{cores, millis};
+use crate::rivals::Rival;
 
 /// Rows with figures; a row may have a bound.
 pub(crate) struct Table {
@@ -13,12 +28,21 @@ pub(crate) struct Table {
     columns: Vec<String>,
     rows: Vec<Row>,
     note: String,
+    rivals: Vec<Rival>,
+    series: Vec<Series>,
 }
 
 struct Row {
     cells: Vec<String>,
     bound: String,
     verdict: Verdict,
+    comparison: Option<Comparison>,
+}
+
+/// Values over time, in seconds.
+pub(crate) struct Series {
+    pub(crate) subject: String,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// Result of a row.
@@ -38,6 +62,16 @@ impl Verdict {
     pub(crate) const fn of(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::Missed }
     }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Shown => "",
+            Self::Holds => "yes",
+            Self::Missed => "NO",
+            Self::NotBusy => "not judged: not busy",
+            Self::TooFewCores => "missed: too few cores",
+        }
+    }
 }
 
 /// Bound of a number.
@@ -48,16 +82,40 @@ pub(crate) enum Bound {
     None,
 }
 
+impl Bound {
+    fn text(self, show: impl Fn(f64) -> String) -> String {
+        match self {
+            Self::AtMost(most) => format!("≤ {}", show(most)),
+            Self::AtLeast(least) => format!("≥ {}", show(least)),
+            Self::None => String::new(),
+        }
+    }
+
+    fn verdict(self, figure: f64) -> Verdict {
+        match self {
+            Self::AtMost(most) => Verdict::of(figure <= most),
+            Self::AtLeast(least) => Verdict::of(figure >= least),
+            Self::None => Verdict::Shown,
+        }
+    }
+}
+
 impl Table {
     /// A table with these columns; the first one holds names.
     pub(crate) fn new(title: impl Into<String>, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
-        Self { title: title.into(), columns, rows: Vec::new(), note: String::new() }
+        let (rows, rivals, series) = (Vec::new(), Vec::new(), Vec::new());
+        Self { title: title.into(), columns, rows, note: String::new(), rivals, series }
     }
 
     /// A table of single numbers.
     pub(crate) fn figures(title: impl Into<String>) -> Self {
         Self::new(title, &["", "figure"])
+    }
+
+    /// A table of [`Comparison`]s.
+    pub(crate) fn comparisons(title: impl Into<String>) -> Self {
+        Self::new(title, &["", "published", "rivals measured here", "forebay here"])
     }
 
     /// Text below the table.
@@ -66,13 +124,37 @@ impl Table {
         self
     }
 
+    /// Adds the rivals that the table measures, or the reasons why it does not.
+    pub(crate) fn with_rivals(mut self, rivals: impl IntoIterator<Item = Rival>) -> Self {
+        self.rivals.extend(rivals);
+        self
+    }
+
+    /// Adds values over time, which the page plots.
+    pub(crate) fn series(&mut self, subject: &str, points: Vec<(f64, f64)>) {
+        self.series.push(Series { subject: subject.to_owned(), points });
+    }
+
     /// Returns true if every row holds its bound.
     pub(crate) fn holds(&self) -> bool {
         self.rows.iter().all(|row| row.verdict != Verdict::Missed)
     }
 
+    /// Returns true if a rival has a better figure in some row.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.rows.iter().any(|row| row.comparison.as_ref().is_some_and(Comparison::is_lost))
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>, bound: impl Into<String>, verdict: Verdict) {
-        self.rows.push(Row { cells, bound: bound.into(), verdict });
+        self.rows.push(Row { cells, bound: bound.into(), verdict, comparison: None });
+    }
+
+    /// A row of a table of comparisons.
+    pub(crate) fn compare(&mut self, comparison: Comparison) {
+        let bound = comparison.bound.text(|number| comparison.unit.show(number));
+        let verdict = comparison.verdict();
+        let cells = comparison.cells();
+        self.rows.push(Row { cells, bound, verdict, comparison: Some(comparison) });
     }
 
     /// A row with one number.
@@ -84,12 +166,7 @@ impl Table {
         bound: Bound,
     ) {
         let shown = |number: f64| format!("{} {unit}", number_text(number)).trim_end().to_owned();
-        let (text, verdict) = match bound {
-            Bound::AtMost(most) => (format!("≤ {}", shown(most)), Verdict::of(figure <= most)),
-            Bound::AtLeast(least) => (format!("≥ {}", shown(least)), Verdict::of(figure >= least)),
-            Bound::None => (String::new(), Verdict::Shown),
-        };
-        self.row(vec![name.into(), shown(figure)], text, verdict);
+        self.row(vec![name.into(), shown(figure)], bound.text(shown), bound.verdict(figure));
     }
 
     /// A row with a number that is at most `most`.
@@ -120,22 +197,29 @@ impl Table {
 
     pub(crate) fn json(&self) -> Value {
         let row = |row: &Row| {
-            let cells = self.columns.iter().zip(&row.cells);
-            let cells = cells.map(|(column, cell)| {
-                let column = if column.is_empty() { "name" } else { column };
-                (column.to_owned(), json!(cell))
-            });
-            let mut object: serde_json::Map<String, Value> = cells.collect();
-            if !row.bound.is_empty() {
-                object.insert("bound".to_owned(), json!(row.bound));
-            }
-            if !matches!(row.verdict, Verdict::Shown | Verdict::NotBusy) {
-                object.insert("holds".to_owned(), json!(row.verdict == Verdict::Holds));
-            }
-            Value::Object(object)
+            let comparison = row.comparison.as_ref().map(Comparison::json);
+            json!({
+                "cells": row.cells,
+                "bound": row.bound,
+                "holds": row.verdict.text(),
+                "comparison": comparison,
+            })
         };
         let rows: Vec<Value> = self.rows.iter().map(row).collect();
-        json!({ "title": self.title, "cores": cores(), "rows": rows, "note": self.note })
+        let rivals: Vec<Value> = self.rivals.iter().map(Rival::json).collect();
+        let series = self.series.iter();
+        let series: Vec<Value> = series
+            .map(|series| json!({ "subject": series.subject, "points": series.points }))
+            .collect();
+        json!({
+            "title": self.title,
+            "columns": self.columns,
+            "rows": rows,
+            "note": self.note,
+            "lost": self.is_lost(),
+            "rivals": rivals,
+            "series": series,
+        })
     }
 }
 
@@ -144,22 +228,20 @@ impl fmt::Display for Table {
         let mut table = comfy_table::Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
         let bound = self.rows.iter().any(|row| !row.bound.is_empty()).then_some("bound");
-        table.set_header(self.columns.iter().map(String::as_str).chain(bound));
+        let holds = bound.map(|_| "holds");
+        table.set_header(self.columns.iter().map(String::as_str).chain(bound).chain(holds));
         for row in &self.rows {
-            let verdict = match row.verdict {
-                Verdict::Shown => "",
-                Verdict::Holds => "yes",
-                Verdict::Missed => "NO",
-                Verdict::NotBusy => "not judged: not busy",
-                Verdict::TooFewCores => "missed: too few cores",
-            };
-            table.add_row(row.cells.iter().map(String::as_str).chain([&*row.bound, verdict]));
+            let last = [&*row.bound, row.verdict.text()];
+            table.add_row(row.cells.iter().map(String::as_str).chain(last));
         }
         for column in table.column_iter_mut().skip(1).take(self.columns.len() - 1) {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
         writeln!(f, "\n{}\n\n{}", self.title, table.trim_fmt())?;
-        if self.note.is_empty() { Ok(()) } else { writeln!(f, "\n{}", self.note) }
+        if !self.note.is_empty() {
+            writeln!(f, "\n{}", self.note)?;
+        }
+        self.rivals.iter().try_for_each(|rival| writeln!(f, "{rival}"))
     }
 }
 

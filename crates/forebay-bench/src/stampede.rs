@@ -1,4 +1,6 @@
-//! 500 clients at once: the fetches that they cause, the bodies that they get, the time that they
+//! Simultaneous callers of libraries and clients of HTTP caches, beside rivals.
+//!
+//! Then 500 clients at once: the fetches that they cause, the bodies that they get, the time that they
 //! wait. Then 50 clients with an expired answer and a broken origin.
 //!
 //! Each case has a cache of its own with the default configuration. All connections are open before
@@ -7,6 +9,8 @@
 
 pub(crate) mod broken;
 pub(crate) mod crowd;
+pub(crate) mod libraries;
+mod servers;
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,8 +44,14 @@ const ERROR_LATE_MAX: Duration = Duration::from_millis(100);
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let (binary, rounds) = (forebay()?, options.pick(ROUNDS, 1));
     let runtime = tokio::runtime::Runtime::new()?;
-    let crowds = runtime.block_on(crowds(&binary, rounds))?;
-    Ok(vec![crowds, runtime.block_on(broken_origins(&binary, rounds))?])
+    runtime.block_on(async {
+        Ok(vec![
+            libraries::measure(options).await?,
+            servers::measure(options).await?,
+            crowds(&binary, rounds).await?,
+            broken_origins(&binary, rounds).await?,
+        ])
+    })
 }
 
 async fn crowds(binary: &Path, rounds: usize) -> Result<Table> {

@@ -10,13 +10,13 @@ pub(crate) mod outage;
 pub(crate) mod slow;
 pub(crate) mod values;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use ground::{Row, Scale};
 
 use crate::environment::{Options, forebay};
+use crate::failing;
 use crate::report::{Table, Verdict};
 
 const FULL: Scale =
@@ -25,32 +25,56 @@ const FULL: Scale =
 const WRITES: &str = "write_timeout = \"2s\"\n";
 const QUICK: Scale = Scale { rounds: 1, keys: 2_000, traffic: Duration::from_secs(3), ..FULL };
 
+/// A hit in Redis beside the bare client, entries that left memory, and values of other programs.
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let binary = forebay()?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    let failures = runtime.block_on(failures(&binary, options.pick(FULL, QUICK)))?;
-    Ok(vec![failures, hits::run(options)?])
+    let scale = options.pick(FULL, QUICK);
+    let mut table = cases("entries and values");
+    tokio::runtime::Runtime::new()?.block_on(async {
+        add(&mut table, values::evicted(&binary, scale).await?);
+        add(&mut table, values::hostile(&binary, scale).await?);
+        anyhow::Ok(())
+    })?;
+    Ok(vec![table, hits::run(options)?])
 }
 
-async fn failures(binary: &Path, scale: Scale) -> Result<Table> {
-    let mut table = Table::new("a Redis that fails", &["case", "measured"]);
-    let mut add = |rows: Vec<Row>| {
-        for row in rows {
-            let bound = if row.counted { row.bound } else { format!("{} (counts)", row.bound) };
-            let verdict = Verdict::of(row.counted && row.timed);
-            table.row(vec![row.case, row.measured], bound, verdict);
-        }
-    };
-    add(outage::frozen(binary, scale).await?);
-    add(slow::misses(binary, scale).await?);
-    add(slow::hits(binary, scale).await?);
-    add(slow::far_hits(binary, scale).await?);
-    let (restarted, mut without_memory) = outage::restarted(binary, scale).await?;
-    // `restarted` gives the reason why this row has no bound.
-    (without_memory.counted, without_memory.timed) = (true, true);
-    add(vec![restarted, without_memory]);
-    add(outage::fallback(binary, scale).await?);
-    add(values::evicted(binary, scale).await?);
-    add(values::hostile(binary, scale).await?);
-    Ok(table)
+/// A slow Redis, below libraries and below the server.
+pub(crate) fn run_slow(options: &Options) -> Result<Vec<Table>> {
+    let binary = forebay()?;
+    let scale = options.pick(FULL, QUICK);
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let mut table = cases("a slow Redis below the server");
+        add(&mut table, slow::misses(&binary, scale).await?);
+        add(&mut table, slow::hits(&binary, scale).await?);
+        add(&mut table, slow::far_hits(&binary, scale).await?);
+        Ok(vec![failing::slow().await?, table])
+    })
+}
+
+/// A Redis that is gone, below libraries and below the server.
+pub(crate) fn run_dead(options: &Options) -> Result<Vec<Table>> {
+    let binary = forebay()?;
+    let scale = options.pick(FULL, QUICK);
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let mut table = cases("a Redis that is gone below the server");
+        add(&mut table, outage::frozen(&binary, scale).await?);
+        let (restarted, mut without_memory) = outage::restarted(&binary, scale).await?;
+        // `restarted` gives the reason why this row has no bound.
+        (without_memory.counted, without_memory.timed) = (true, true);
+        add(&mut table, vec![restarted, without_memory]);
+        add(&mut table, outage::fallback(&binary, scale).await?);
+        Ok(vec![failing::dead().await?, table])
+    })
+}
+
+fn cases(title: &str) -> Table {
+    Table::new(title, &["case", "measured"])
+}
+
+fn add(table: &mut Table, rows: Vec<Row>) {
+    for row in rows {
+        let bound = if row.counted { row.bound } else { format!("{} (counts)", row.bound) };
+        let verdict = Verdict::of(row.counted && row.timed);
+        table.row(vec![row.case, row.measured], bound, verdict);
+    }
 }

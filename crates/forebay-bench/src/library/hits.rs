@@ -17,7 +17,7 @@ use super::subjects::{
 };
 use super::zipf::zipf;
 use crate::environment::{Options, median, quantile};
-use crate::report::{Table, Verdict};
+use crate::report::{Better, Bound, Comparison, Table, Unit, Verdict};
 
 const KEYS: usize = 10_000;
 
@@ -35,7 +35,7 @@ pub(crate) const CHILD: &str = "one";
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let measured = Measured::new(options.pick(ROUNDS, ROUNDS_QUICK));
-    Ok(vec![measured.costs(), measured.bounds()])
+    Ok(vec![measured.compared(), measured.costs(), measured.bounds()])
 }
 
 /// Runs one subject so many times, under callgrind.
@@ -131,6 +131,31 @@ impl Measured {
 
     fn row(&self, name: &str) -> &Row {
         self.rows.iter().find(|row| row.subject.name == name).expect("it is in the table")
+    }
+
+    /// The call with a loader beside that of other libraries.
+    fn compared(&self) -> Table {
+        let beside = |row: &&Row| row.subject.kind != Kind::Ours && row.subject.name != QUICK_GET;
+        let of = |row: Comparison, figure: &dyn Fn(&Row) -> Vec<f64>| {
+            let row = row.ours(figure(self.row(OURS)));
+            self.rows
+                .iter()
+                .filter(beside)
+                .fold(row, |row, one| row.rival(one.subject.name, figure(one)))
+        };
+        let mut table =
+            Table::comparisons("a warm hit, 10,000 keys by Zipf's law, values of 1 KiB");
+        let time = Comparison::new("time of a hit", Unit::Seconds, Better::Lower)
+            .published("layercache", 5e-6)
+            .published("Go article", 48e-9);
+        table.compare(of(time, &|row| row.alone.iter().map(|nanos| nanos / 1e9).collect()));
+        let name = "time of a hit, two threads at once";
+        let time = Comparison::new(name, Unit::Seconds, Better::Lower);
+        table.compare(of(time, &|row| row.together.iter().map(|nanos| nanos / 1e9).collect()));
+        let allocations = Comparison::new("allocations", Unit::Count, Better::Lower);
+        let allocations = allocations.bound(Bound::AtMost(0.0));
+        table.compare(of(allocations, &|row| vec![row.allocations]));
+        table
     }
 
     fn costs(&self) -> Table {

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::param::clock_ticks_per_second;
-use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::environment::{cores, median, quantile, root};
+use crate::environment::{median, quantile};
+use crate::report::record;
 
 /// Connections of the load generator: enough for one core, few enough that none waits long.
 pub(crate) const CONNECTIONS: usize = 32;
@@ -205,16 +205,9 @@ pub(crate) fn allowed_cores() -> Result<Cores> {
 
 /// The machine, for a title.
 pub(crate) fn machine(used: Cores) -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cpu = model.map_or("unknown CPU", |(_, name)| name);
-    let kernel = uname().release().to_string_lossy().into_owned();
-    let git = Command::new("git").args(["describe", "--always"]).current_dir(root()).output();
-    let commit = git.map(|git| String::from_utf8_lossy(&git.stdout).trim().to_owned());
-    let commit = commit.unwrap_or_default();
     let shared = match used.server == used.load {
         true => "\nONE CORE for server and load: only CPU us/req can be compared",
         false => "",
     };
-    format!("{cpu}, {} cores, Linux {kernel}, commit {commit}{shared}", cores())
+    format!("{}{shared}", record::machine())
 }

@@ -13,6 +13,7 @@ use super::load::Cores;
 use super::raw;
 use crate::environment::{build, pinned};
 use crate::http::Client;
+use crate::rivals::Rival;
 
 /// Time limit for a server to accept connections.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -24,21 +25,23 @@ const TRIES_MAX: u32 = 5;
 type Mark = Option<(&'static str, &'static str)>;
 
 /// A server under test.
-pub(super) struct Subject {
-    pub(super) name: &'static str,
-    pub(super) address: SocketAddr,
-    pub(super) pid: u32,
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) pid: u32,
     hit: Mark,
+    /// Configuration, for a report.
+    settings: String,
     /// Stops the server when dropped.
     _server: Box<dyn Any>,
 }
 
 /// Folder, origin and cores of the servers.
 #[derive(Clone)]
-pub(super) struct Ground {
-    pub(super) folder: PathBuf,
-    pub(super) origin: SocketAddr,
-    pub(super) cores: Cores,
+pub(crate) struct Ground {
+    pub(crate) folder: PathBuf,
+    pub(crate) origin: SocketAddr,
+    pub(crate) cores: Cores,
 }
 
 /// A process that is ended by SIGTERM, so that it ends its workers.
@@ -53,17 +56,21 @@ impl Drop for Terminated {
 }
 
 impl Subject {
-    pub(super) fn new(name: &'static str, server: Launched, hit: Mark) -> Self {
+    pub(crate) fn new(name: &'static str, server: Launched, hit: Mark) -> Self {
         let (address, pid) = (server.address(), server.pid());
-        Self { name, address, hit, pid, _server: Box::new(server) }
+        Self { name, address, hit, pid, settings: String::new(), _server: Box::new(server) }
+    }
+
+    fn configured(self, settings: String) -> Self {
+        Self { settings, ..self }
     }
 
     /// URL of a response with a body of this many bytes that may be stored.
-    pub(super) fn url(&self, bytes: usize) -> String {
+    pub(crate) fn url(&self, bytes: usize) -> String {
         format!("http://{}{}", self.address, self.target(bytes))
     }
 
-    pub(super) fn target(&self, bytes: usize) -> String {
+    pub(crate) fn target(&self, bytes: usize) -> String {
         match self.name {
             BARE | BARE_AGAIN if bytes == 1024 => "/1k".to_owned(),
             BARE | BARE_AGAIN => "/1m".to_owned(),
@@ -72,7 +79,7 @@ impl Subject {
     }
 
     /// Requests the body until it is a hit; fails if it never is or has another length.
-    pub(super) async fn until_hit(&self, bytes: usize) -> Result<()> {
+    pub(crate) async fn until_hit(&self, bytes: usize) -> Result<()> {
         let mut client = Client::connect(self.address).await?;
         for _ in 0..TRIES_MAX {
             let (head, length) = client.get(&self.target(bytes)).await?;
@@ -90,22 +97,25 @@ impl Subject {
     }
 }
 
-pub(super) const BARE: &str = "bare hyper";
-pub(super) const BARE_AGAIN: &str = "bare hyper, again";
-pub(super) const RAW: &str = "raw epoll";
-pub(super) const FOREBAY: &str = "forebay";
-pub(super) const NGINX: &str = "nginx";
-pub(super) const NGINX_KEPT: &str = "nginx, files kept open";
-pub(super) const HAPROXY: &str = "HAProxy";
-pub(super) const VARNISH: &str = "Varnish";
+pub(crate) const BARE: &str = "bare hyper";
+pub(crate) const BARE_AGAIN: &str = "bare hyper, again";
+pub(crate) const RAW: &str = "raw epoll";
+pub(crate) const FOREBAY: &str = "forebay";
+pub(crate) const NGINX: &str = "nginx";
+pub(crate) const NGINX_LOCK: &str = "nginx, lock and stale update";
+pub(crate) const NGINX_KEPT: &str = "nginx, files kept open";
+pub(crate) const HAPROXY: &str = "HAProxy";
+pub(crate) const VARNISH: &str = "Varnish";
+
+const NGINX_CACHE: &str = "proxy_cache hits; add_header X-Cache $upstream_cache_status;";
 
 /// Starts the raw server on a core.
-pub(super) async fn raw(core: usize) -> Result<Launched> {
+pub(crate) async fn raw(core: usize) -> Result<Launched> {
     pinned(core, &std::env::current_exe()?, &[raw::CHILD]).await
 }
 
 /// Starts bare hyper twice; the second one shows the spread of the baseline.
-pub(super) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
+pub(crate) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
     let program = build("release", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
     let mut subjects = Vec::new();
     for name in [BARE, BARE_AGAIN] {
@@ -115,28 +125,51 @@ pub(super) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
 }
 
 impl Ground {
-    pub(super) async fn forebay(&self) -> Result<Subject> {
+    pub(crate) async fn forebay(&self) -> Result<Subject> {
+        self.forebay_with("").await
+    }
+
+    /// forebay with further tables of the configuration.
+    pub(crate) async fn forebay_with(&self, tables: &str) -> Result<Subject> {
         let program = crate::environment::forebay()?;
         let file = self.folder.join("forebay.toml");
         let config = format!(
-            "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\n\
-             [[site]]\nid = \"bench\"\norigin = \"http://{}\"\n",
+            "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\
+             {tables}[[site]]\nid = \"bench\"\norigin = \"http://{}\"\n",
             self.origin
         );
-        std::fs::write(&file, config)?;
+        std::fs::write(&file, &config)?;
         let serve = ["serve", "--config", &file.to_string_lossy()];
         let server = pinned(self.cores.server, &program, &serve).await?;
-        Ok(Subject::new(FOREBAY, server, Some(("cache-status", "hit"))))
+        Ok(Subject::new(FOREBAY, server, Some(("cache-status", "hit"))).configured(config))
     }
 
     /// nginx as a cache with one worker and no log; `option` is a line of its configuration.
-    pub(super) fn nginx(&self, name: &'static str, option: &str) -> Result<Subject> {
-        let location = "proxy_cache hits; add_header X-Cache $upstream_cache_status;";
-        self.start_nginx(name, option, location)
+    pub(crate) fn nginx(&self, name: &'static str, option: &str) -> Result<Subject> {
+        self.start_nginx(name, option, NGINX_CACHE)
+    }
+
+    /// nginx with request coalescing and, behind a stale response, its background update.
+    pub(crate) fn nginx_lock(&self) -> Result<Subject> {
+        let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 30s; proxy_cache_lock_age 30s; \
+                    proxy_cache_use_stale updating; proxy_cache_background_update on;";
+        self.start_nginx(NGINX_LOCK, "", &format!("{NGINX_CACHE} {lock}"))
+    }
+
+    /// Every cache that is installed, with its settings against stampedes.
+    pub(crate) async fn caches(&self) -> Result<Vec<Subject>> {
+        let mut subjects = vec![self.forebay().await?, self.nginx(NGINX, "")?, self.nginx_lock()?];
+        if is_installed("haproxy") {
+            subjects.push(self.haproxy()?);
+        }
+        if is_installed("varnishd") {
+            subjects.push(self.varnish()?);
+        }
+        Ok(subjects)
     }
 
     /// nginx with connections to the origin that are kept, and no cache.
-    pub(super) fn nginx_pass(&self) -> Result<Subject> {
+    pub(crate) fn nginx_pass(&self) -> Result<Subject> {
         self.start_nginx(NGINX, "", "")
     }
 
@@ -165,15 +198,16 @@ impl Ground {
                 }}
             }}"
         );
-        std::fs::write(&file, config)?;
+        std::fs::write(&file, &config)?;
         let (place, file) = (folder.to_string_lossy(), file.to_string_lossy());
         let mut command = self.pinned("/usr/sbin/nginx");
         command.args(["-p", &place, "-c", &file, "-e", "errors"]);
-        started(name, address, Some(("x-cache", "HIT")), command)
+        let mark = Some(("x-cache", "HIT"));
+        Ok(started(name, address, mark, command)?.configured(config))
     }
 
     /// HAProxy with its cache, which holds objects of up to 2 MiB here.
-    pub(super) fn haproxy(&self) -> Result<Subject> {
+    pub(crate) fn haproxy(&self) -> Result<Subject> {
         let (file, address) = (self.folder.join("haproxy.cfg"), free_address()?);
         let origin = self.origin;
         let config = format!(
@@ -185,27 +219,27 @@ impl Ground {
              http-response cache-store hits\n  default_backend origin\n\
              backend origin\n  http-reuse always\n  server origin {origin}\n"
         );
-        std::fs::write(&file, config)?;
+        std::fs::write(&file, &config)?;
         let mut command = self.pinned("/usr/sbin/haproxy");
         command.arg("-q").arg("-db").arg("-f").arg(&file);
-        started(HAPROXY, address, Some(("age", "")), command)
+        Ok(started(HAPROXY, address, Some(("age", "")), command)?.configured(config))
     }
 
     /// Varnish with one pool of threads and its store in memory.
-    pub(super) fn varnish(&self) -> Result<Subject> {
+    pub(crate) fn varnish(&self) -> Result<Subject> {
         let (file, address) = (self.folder.join("varnish.vcl"), free_address()?);
         let (host, port) = (self.origin.ip(), self.origin.port());
         let config = format!(
             "vcl 4.1;\nbackend origin {{ .host = \"{host}\"; .port = \"{port}\"; }}\n\
              sub vcl_deliver {{ if (obj.hits > 0) {{ set resp.http.X-Cache = \"HIT\"; }} }}\n"
         );
-        std::fs::write(&file, config)?;
+        std::fs::write(&file, &config)?;
         let folder = self.folder.join("varnish");
         let mut command = self.pinned("/usr/sbin/varnishd");
-        command.args(["-F", "-j", "none", "-a", &address.to_string(), "-s", "malloc,256m"]);
-        command.args(["-p", "thread_pools=1", "-p", "timeout_idle=300"]);
+        command.args(["-F", "-j", "none", "-a", &address.to_string()]).args(VARNISH_ARGUMENTS);
         command.arg("-n").arg(&folder).arg("-f").arg(&file);
-        started(VARNISH, address, Some(("x-cache", "HIT")), command)
+        let config = format!("{config}arguments: {VARNISH_ARGUMENTS:?}\n");
+        Ok(started(VARNISH, address, Some(("x-cache", "HIT")), command)?.configured(config))
     }
 
     fn pinned(&self, program: &str) -> Command {
@@ -215,8 +249,79 @@ impl Ground {
     }
 }
 
+const VARNISH_ARGUMENTS: [&str; 6] =
+    ["-s", "malloc,256m", "-p", "thread_pools=1", "-p", "timeout_idle=300"];
+
+/// The servers of measured subjects as rivals of a report, and those that are missing.
+pub(crate) fn described<T>(all: &[T], subject: impl Fn(&T) -> &Subject) -> Vec<Rival> {
+    let mut rivals: Vec<Rival> = Vec::new();
+    for subject in all.iter().map(subject).filter(|subject| subject.name != FOREBAY) {
+        let Some((_, program, why, page)) = REASONS.iter().find(|one| one.0 == subject.name) else {
+            continue;
+        };
+        rivals.push(Rival {
+            name: subject.name.to_owned(),
+            version: version(program),
+            settings: subject.settings.clone(),
+            why,
+            documentation: page,
+            missing: None,
+        });
+    }
+    for (name, ..) in REASONS.iter().filter(|(_, program, ..)| !is_installed(program)) {
+        rivals.push(Rival::missing(name, "its Debian package is not installed"));
+    }
+    rivals.push(Rival::missing("Apache Traffic Server", "no configuration of it is written yet"));
+    rivals
+}
+
+/// Name, program, reason for the settings, and documentation.
+const REASONS: [(&str, &str, &str, &str); 5] = [
+    (
+        NGINX_KEPT,
+        "nginx",
+        "the same with open_file_cache, which its documentation offers for files that are read often",
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
+    ),
+    (
+        NGINX,
+        "nginx",
+        "one worker on one core, no log, kept connections to the origin, cache on disk as by default",
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache",
+    ),
+    (
+        NGINX_LOCK,
+        "nginx",
+        "the same with proxy_cache_lock for cold keys, and a stale response with a background update for \
+         expired ones, to which the lock does not apply; its times are longer than the origin needs",
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_lock",
+    ),
+    (
+        HAPROXY,
+        "haproxy",
+        "one thread; its cache has no coalescing, so that no option could add it",
+        "https://docs.haproxy.org/2.6/configuration.html#6",
+    ),
+    (
+        VARNISH,
+        "varnishd",
+        "one thread pool and a store in memory; it coalesces by default, and its default grace of 10 s \
+         answers stale",
+        "https://varnish-cache.org/docs/7.1/reference/varnishd.html",
+    ),
+];
+
+/// First line that a program prints about its version.
+fn version(program: &str) -> String {
+    let flag = if program == "varnishd" { "-V" } else { "-v" };
+    let output = Command::new(Path::new("/usr/sbin").join(program)).arg(flag).output();
+    let Ok(output) = output else { return String::new() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
+}
+
 /// Returns true if the program of a peer is installed. nginx is required.
-pub(super) fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     Path::new("/usr/sbin").join(program).exists()
 }
 
@@ -237,8 +342,9 @@ fn started(
     while TcpStream::connect(address).is_err() {
         ensure!(server.0.try_wait()?.is_none(), "{name} has ended");
         ensure!(begun.elapsed() < READY_MAX, "{name} does not accept connections");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(1));
     }
     let pid = server.0.id();
-    Ok(Subject { name, address, hit, pid, _server: Box::new(server) })
+    let settings = String::new();
+    Ok(Subject { name, address, hit, pid, settings, _server: Box::new(server) })
 }

@@ -172,6 +172,7 @@ const NIGHTLY: &[Step] = &[
          --all-targets --locked --quiet -- -D warnings",
     ),
     Step::new("benchmarks?", "xtask bench --quick"),
+    Step::new("pages of the benchmarks?", "xtask bench --check").shows(Shows::LastLine),
 ];
 
 /// Long searches, by name. They draw new seeds.

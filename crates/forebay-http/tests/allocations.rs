@@ -8,8 +8,8 @@ mod front_end;
 #[path = "../benches/hit_path/replay.rs"]
 mod replay;
 #[expect(dead_code, reason = "only the ordinary path is measured with rules")]
-#[path = "../benches/hit_path/rules.rs"]
-mod rules;
+#[path = "../benches/hit_path/rule_mix.rs"]
+mod rule_mix;
 
 /// Runs a piece and returns the number of successful repetitions.
 type Run = Box<dyn FnMut() -> usize>;

@@ -6,9 +6,9 @@ use http::HeaderValue;
 use http::header::{COOKIE, HeaderMap};
 
 use crate::compile::SiteFacts;
-use crate::evaluate::Outcome;
 use crate::glob::NamePattern;
 use crate::key::KeyedFields;
+use crate::outcome::Outcome;
 use crate::request::Target;
 use crate::setting::{Kind, OriginParameter, Setting};
 use crate::template::EditFailed;

@@ -1,17 +1,19 @@
 //! Compilation of the rules of a site into tables and automata.
 
+mod needs;
 mod tables;
 
 use http::Method;
 use twox_hash::XxHash3_64;
 
+use self::needs::FieldNeeds;
 use self::tables::Tables;
 use crate::bits::{BITS, Bits};
 use crate::glob::NamePattern;
 use crate::key::Keyed;
 use crate::pattern::PatternSet;
 use crate::rule::{Condition, Rule};
-use crate::setting::{Class, Kind, Setting};
+use crate::setting::{Class, Kind, KindSet, Setting};
 use crate::template::Placeholder;
 use crate::validate::placeholders;
 
@@ -78,18 +80,28 @@ pub struct RuleSet {
     pub(crate) hosts: Option<HostTable>,
     pub(crate) extensions: Option<ExtensionTable>,
     pub(crate) paths: PatternSet,
+    /// Request fields without which clauses cannot match.
+    pub(crate) needs: FieldNeeds,
     /// Clauses with tests of their own.
     pub(crate) tested: Bits,
     /// Clauses with conditions on the response.
     pub(crate) of_response: Bits,
     /// Clauses of `unless`.
     pub(crate) exceptions: Bits,
+    /// True if each rule is one clause, so that both have equal numbers.
+    pub(crate) is_plain: bool,
     /// Rules with conditions on the response.
     pub(crate) response_rules: Bits,
+    /// Rules with `bypass = true`.
+    pub(crate) bypasses: Bits,
     /// True if a rule has a condition on the request body.
     reads_body: bool,
     /// Rules that have a setting, by kind.
     having: Vec<Bits>,
+    /// Settings of each rule.
+    kinds: Vec<KindSet>,
+    /// Settings of all rules.
+    all_kinds: KindSet,
     /// Rules with settings that shape stored responses.
     pub(crate) stored: Bits,
     /// Rules whose match result is a part of the key.
@@ -159,6 +171,7 @@ impl RuleSet {
         if let Some(rule) = splits.iter().nth(SPLITS_MAX) {
             return Err(CompileError::TooManySplits { rule });
         }
+        let kinds: Vec<KindSet> = rules.iter().map(Rule::kinds).collect();
         let reads_body = rules.iter().flat_map(Rule::conditions).any(Condition::is_of_body);
         Ok(Self {
             all: members(&tables.clauses, |_| true),
@@ -167,14 +180,21 @@ impl RuleSet {
             hosts: tables.host_table(),
             extensions: tables.extension_table(),
             paths,
+            needs: FieldNeeds::of(&tables.clauses),
             tested,
             of_response,
             exceptions,
+            is_plain: exceptions.is_empty() && tables.clauses.len() == rules.len(),
+            bypasses: members(&rules, |rule| {
+                rule.setting(Kind::Bypass) == Some(&Setting::Bypass(true))
+            }),
             response_rules: members(&rules, |rule| {
                 rule.conditions().any(Condition::is_of_response)
             }),
             reads_body,
             having: Kind::ALL.iter().map(|kind| has(*kind)).collect(),
+            all_kinds: kinds.iter().fold(KindSet::default(), |all, kinds| all.union(*kinds)),
+            kinds,
             stored,
             splits,
             digests: rules.iter().map(digest).collect(),
@@ -204,9 +224,10 @@ impl RuleSet {
     }
 
     /// Returns true if a rule has this setting.
+    #[inline]
     #[must_use]
     pub fn uses(&self, kind: Kind) -> bool {
-        !self.having(kind).is_empty()
+        self.all_kinds.has(kind)
     }
 
     /// Returns true if entries of one URL may have different keys: by match results or key parts, or
@@ -215,6 +236,12 @@ impl RuleSet {
     pub fn splits_keys(&self) -> bool {
         let kinds = [Kind::Key, Kind::PerUser, Kind::Rewrite, Kind::Host];
         !self.splits.is_empty() || kinds.iter().any(|kind| self.uses(*kind))
+    }
+
+    /// Returns true if the rule with this number (from 0) has a condition on the response.
+    #[must_use]
+    pub fn is_of_response(&self, rule: usize) -> bool {
+        self.response_rules.contains(rule)
     }
 
     /// Returns true if a rule has a condition on the request body.
@@ -243,6 +270,11 @@ impl RuleSet {
     #[must_use]
     pub fn automata_size(&self) -> usize {
         self.paths.size()
+    }
+
+    /// Returns the settings of these rules.
+    pub(crate) fn kinds_of(&self, rules: Bits) -> KindSet {
+        rules.iter().fold(KindSet::default(), |all, n| all.union(self.kinds[n]))
     }
 
     pub(crate) fn having(&self, kind: Kind) -> Bits {

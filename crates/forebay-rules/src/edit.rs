@@ -318,6 +318,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::tests::cases()))]
+
         #[test]
         fn edits_never_yield_line_breaks_nul_or_framing_fields(
             value in proptest::collection::vec(any::<u8>(), 0..40),

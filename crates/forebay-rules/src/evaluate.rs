@@ -6,42 +6,24 @@ use http::header::CONTENT_TYPE;
 
 use crate::bits::Bits;
 use crate::compile::{Clause, PathTest, RuleSet};
-use crate::edit::Edits;
-use crate::json::JsonCut;
+use crate::outcome::{Applied, Outcome};
 use crate::pattern::Reading;
-use crate::purge::PurgeRule;
 use crate::reading::second_reading;
 use crate::request::{Request, Target, extension, headers_hold, holds};
-use crate::rule::{Condition, Rule};
-use crate::setting::{Class, Kind, Redirect, Respond, Setting};
+use crate::rule::Condition;
+use crate::setting::{Kind, KindSet};
 
-/// Alternatives of rules that match a request. It owns nothing, so that a load can keep it.
+/// Rules that match a request. It owns nothing, so that a load can keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matched {
+    /// Alternatives that match.
     first: Bits,
     /// Result for the second reading of the path; equal to the first if there is none.
     second: Bits,
     /// Alternatives of which all conditions on values in the key hold.
     candidates: Bits,
-}
-
-/// Rules that apply to a request or response.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome<'r> {
-    set: &'r RuleSet,
-    /// Rules that match both readings of the path.
-    both: Bits,
-    /// Rules that match one of them.
-    either: Bits,
-}
-
-/// Response that a rule makes in place of the cache.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ended<'r> {
-    /// A redirect.
-    Redirect(&'r Redirect),
-    /// A fixed response.
-    Respond(&'r Respond),
+    /// Rules that apply to the request.
+    applied: Applied,
 }
 
 /// One reading of a target.
@@ -71,14 +53,18 @@ impl RuleSet {
         let text = ReadText { path: target.path, url: request.target, reading: Reading::First };
         let first = self.by_tests(candidates, request, text);
         let Some(path) = second_reading(target.path) else {
-            return Matched { first, second: first, candidates };
+            let rules = self.rules_of(first) & !self.response_rules;
+            let applied = Applied::new(self, rules, rules);
+            return Matched { first, second: first, candidates, applied };
         };
         let others = self.by_path(base, &path, Reading::Second);
         let whole = format!("{path}?{}", target.query);
         let url = if target.query.is_empty() { &*path } else { &*whole };
         let text = ReadText { path: &path, url, reading: Reading::Second };
         let second = self.by_tests(others, request, text);
-        Matched { first, second, candidates: candidates | others }
+        let rules = |clauses| self.rules_of(clauses) & !self.response_rules;
+        let applied = Applied::new(self, rules(first), rules(second));
+        Matched { first, second, candidates: candidates | others, applied }
     }
 
     fn by_tables<H: FieldLines>(&self, request: &Request<'_, H>) -> Bits {
@@ -109,8 +95,13 @@ impl RuleSet {
         text: ReadText<'_>,
     ) -> Bits {
         let (path, url) = (text.path.as_bytes(), text.url.as_bytes());
-        let mut matched = candidates;
-        for n in (candidates & self.tested).iter() {
+        let tested = candidates & self.tested;
+        if tested.is_empty() {
+            return candidates;
+        }
+        let absent = self.needs.unmet(tested, request.headers);
+        let mut matched = candidates & !absent;
+        for n in (tested & !absent).iter() {
             let holds = |condition: &Condition| match condition {
                 Condition::PathRegex(patterns) => {
                     patterns.iter().any(|pattern| pattern.is_match(path))
@@ -132,15 +123,10 @@ impl RuleSet {
     }
 
     /// Returns the rules that apply to a request; those with conditions on the response do not.
+    #[inline]
     #[must_use]
     pub fn outcome(&self, matched: &Matched) -> Outcome<'_> {
-        let first = self.rules_of(matched.first) & !self.response_rules;
-        let second = if matched.first == matched.second {
-            first
-        } else {
-            self.rules_of(matched.second) & !self.response_rules
-        };
-        Outcome { set: self, both: first & second, either: first | second }
+        Outcome::new(self, matched.applied)
     }
 
     /// Returns the rules that apply to a response: those that match the request, and whose
@@ -166,7 +152,7 @@ impl RuleSet {
         }
         let first = self.rules_of(matched.first & !failed);
         let second = self.rules_of(matched.second & !failed);
-        Outcome { set: self, both: first & second, either: first | second }
+        Outcome::new(self, Applied::new(self, first, second))
     }
 
     /// Returns true if a rule has one of these settings and matches the request, but has conditions
@@ -179,11 +165,14 @@ impl RuleSet {
         let open = self.exceptions & self.of_response;
         let rules = self.rules_of(matched.first & !open) | self.rules_of(matched.second & !open);
         let rules = rules & self.response_rules;
-        kinds.iter().any(|kind| !(rules & self.having(*kind)).is_empty())
+        !self.kinds_of(rules).common(KindSet::of(kinds)).is_empty()
     }
 
     /// Returns the rules of matching clauses.
     fn rules_of(&self, clauses: Bits) -> Bits {
+        if self.is_plain {
+            return clauses;
+        }
         let mut rules = Bits::NONE;
         for n in (clauses & !self.exceptions).iter() {
             rules.insert(self.clauses[n].rule);
@@ -233,127 +222,5 @@ fn response_holds(condition: &Condition, status: StatusCode, headers: &impl Fiel
         }
         Condition::ResponseHeader(tests) => headers_hold(tests, headers),
         _ => true,
-    }
-}
-
-impl<'r> Outcome<'r> {
-    /// Returns the outcome of no rules.
-    #[must_use]
-    pub const fn none(set: &'r RuleSet) -> Self {
-        Self { set, both: Bits::NONE, either: Bits::NONE }
-    }
-
-    /// Returns true if no rule applies, not even with the settings that need only one reading of
-    /// the path.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.either.is_empty()
-    }
-
-    /// Returns the numbers (from 0) of the rules that apply with all settings, because they match
-    /// all readings of the path.
-    pub fn rules(&self) -> impl Iterator<Item = usize> {
-        self.both.iter()
-    }
-
-    /// Returns true if one of these settings applies.
-    #[must_use]
-    pub fn has_any(&self, kinds: &[Kind]) -> bool {
-        kinds.iter().any(|kind| !self.with(*kind).is_empty())
-    }
-
-    fn with(&self, kind: Kind) -> Bits {
-        let is_wide = kind.class() == Class::Narrows || kind == Kind::Json;
-        let rules = if is_wide { self.either } else { self.both };
-        rules & self.set.having(kind)
-    }
-
-    /// Returns the value of a setting in the last rule that applies and has it.
-    #[must_use]
-    pub fn last(&self, kind: Kind) -> Option<&'r Setting> {
-        self.rule_of(kind).and_then(|rule| rule.setting(kind))
-    }
-
-    /// Returns the last rule that applies and has a setting.
-    #[must_use]
-    pub fn rule_of(&self, kind: Kind) -> Option<&'r Rule> {
-        self.set.rules.get(self.with(kind).last()?)
-    }
-
-    /// Returns all values of a setting, in file order.
-    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &'r Setting> {
-        let set = self.set;
-        self.with(kind).iter().filter_map(move |n| set.rules.get(n)?.setting(kind))
-    }
-
-    /// Returns the edits of a setting, in file order.
-    pub fn edits(&self, kind: Kind) -> impl Iterator<Item = &'r Edits> {
-        self.all(kind).filter_map(|setting| match setting {
-            Setting::ClientRequest(edits)
-            | Setting::CacheRequest(edits)
-            | Setting::OriginRequest(edits)
-            | Setting::OriginResponse(edits)
-            | Setting::CacheResponse(edits)
-            | Setting::ClientResponse(edits) => Some(edits),
-            _ => None,
-        })
-    }
-
-    /// Returns true if the request bypasses the cache. `bypass = true` applies if it matches one
-    /// reading of the path, `bypass = false` only if it matches both.
-    #[must_use]
-    pub fn bypasses(&self) -> bool {
-        let with = self.either & self.set.having(Kind::Bypass);
-        let mut bypasses = false;
-        for n in with.iter() {
-            match self.set.rules[n].setting(Kind::Bypass) {
-                Some(Setting::Bypass(true)) => bypasses = true,
-                Some(Setting::Bypass(false)) if self.both.contains(n) => bypasses = false,
-                _ => {}
-            }
-        }
-        bypasses
-    }
-
-    /// Returns the cuts of JSON bodies, in file order.
-    pub fn json_cuts(&self) -> impl Iterator<Item = &'r JsonCut> {
-        self.all(Kind::Json).filter_map(|setting| match setting {
-            Setting::Json(cut) => Some(cut),
-            _ => None,
-        })
-    }
-
-    /// Returns the purge of the first rule that has one.
-    #[must_use]
-    pub fn purge(&self) -> Option<&'r PurgeRule> {
-        self.all(Kind::Purge).find_map(|setting| match setting {
-            Setting::Purge(purge) => Some(purge),
-            _ => None,
-        })
-    }
-
-    /// Returns the response of the first rule that ends the request. A client error applies if the
-    /// rule matches one reading of the path, other responses only if it matches both. A redirect
-    /// applies only if its `from` is found in `path`.
-    #[must_use]
-    pub fn ended(&self, path: &str) -> Option<Ended<'r>> {
-        let set = self.set;
-        let kinds = set.having(Kind::Redirect) | set.having(Kind::Respond);
-        (self.either & kinds).iter().find_map(|n| {
-            let rule = &set.rules[n];
-            if let Some(Setting::Respond(respond)) = rule.setting(Kind::Respond)
-                && (self.both.contains(n) || respond.status.is_client_error())
-            {
-                return Some(Ended::Respond(respond));
-            }
-            match rule.setting(Kind::Redirect) {
-                Some(Setting::Redirect(redirect)) if self.both.contains(n) => {
-                    let from = redirect.from.as_ref();
-                    let is_meant = from.is_none_or(|from| from.is_match(path.as_bytes()));
-                    is_meant.then_some(Ended::Redirect(redirect))
-                }
-                _ => None,
-            }
-        })
     }
 }

@@ -9,7 +9,7 @@ use http::header::{
 };
 
 use crate::apply::retain_cookies;
-use crate::evaluate::Outcome;
+use crate::outcome::Outcome;
 use crate::request::{cookies, device};
 use crate::setting::{Kind, Setting, UserCredential};
 

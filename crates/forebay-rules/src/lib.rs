@@ -9,7 +9,7 @@
 //! | [`request`] | requests as conditions see them |
 //! | [`reading`] | the two readings of an ambiguous path |
 //! | [`compile`] | compilation into tables and one automaton |
-//! | [`evaluate`] | matching, and the values that apply |
+//! | [`evaluate`], [`outcome`] | matching; the values that apply |
 //! | [`key`] | header fields and cookies in the key |
 //! | [`graphql`], [`json`] | operation in a request body; cuts of JSON bodies |
 //! | [`purge`] | purges by requests of clients |
@@ -31,6 +31,7 @@ pub mod glob;
 pub mod graphql;
 pub mod json;
 pub mod key;
+pub mod outcome;
 pub mod pattern;
 pub mod purge;
 pub mod reading;
@@ -44,11 +45,12 @@ pub mod validate;
 
 pub use compile::{CompileError, RuleSet, SiteFacts};
 pub use edit::{Edits, Value};
-pub use evaluate::{Ended, Matched, Outcome};
+pub use evaluate::Matched;
 pub use glob::{NamePattern, PathGlob, TextGlob};
 pub use graphql::Operation;
 pub use json::JsonCut;
 pub use key::{KeyParts, Keyed, KeyedFields};
+pub use outcome::{Ended, Outcome};
 pub use pattern::Pattern;
 pub use purge::PurgeRule;
 pub use request::{Request, Target};

@@ -5,8 +5,9 @@ use std::fmt;
 use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::meta::Regex;
 use regex_automata::nfa::thompson;
-use regex_automata::util::syntax;
-use regex_automata::{Anchored, Input, MatchKind};
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::{start, syntax};
+use regex_automata::{Anchored, MatchKind};
 use regex_syntax::hir::Look;
 
 use crate::bits::Bits;
@@ -132,7 +133,8 @@ pub(crate) enum Reading {
 /// Automaton of many expressions, which are all matched in one pass over the text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PatternSet {
-    automaton: Option<dense::DFA<Vec<u32>>>,
+    /// The automaton and its state before the first byte.
+    automaton: Option<(dense::DFA<Vec<u32>>, StateID)>,
     marks: Vec<Marks>,
     /// Alternatives without a condition of this kind.
     unconditional: Bits,
@@ -174,7 +176,9 @@ impl PatternSetBuilder {
             return Some(PatternSet { unconditional, ..PatternSet::default() });
         }
         let automaton = automaton(&self.sources)?;
-        Some(PatternSet { automaton: Some(automaton), marks: self.marks, unconditional })
+        let start = start::Config::new().anchored(Anchored::Yes);
+        let start = automaton.start_state(&start).ok()?;
+        Some(PatternSet { automaton: Some((automaton, start)), marks: self.marks, unconditional })
     }
 }
 
@@ -203,9 +207,8 @@ impl PatternSet {
     /// Returns the alternatives that have no condition of this kind or one that matches.
     pub(crate) fn matches(&self, text: &[u8], reading: Reading) -> Bits {
         let mut found = self.unconditional;
-        let Some(automaton) = &self.automaton else { return found };
-        let input = Input::new(text).anchored(Anchored::Yes);
-        let Ok(mut state) = automaton.start_state_forward(&input) else { return found };
+        let Some((automaton, start)) = &self.automaton else { return found };
+        let mut state = *start;
         for byte in text {
             state = automaton.next_state(state, *byte);
             if automaton.is_special_state(state) && automaton.is_dead_state(state) {
@@ -224,7 +227,7 @@ impl PatternSet {
 
     /// Size of the automaton in bytes.
     pub(crate) fn size(&self) -> usize {
-        self.automaton.as_ref().map_or(0, dense::DFA::memory_usage)
+        self.automaton.as_ref().map_or(0, |(automaton, _)| automaton.memory_usage())
     }
 }
 

@@ -98,9 +98,9 @@ pub(crate) fn extension(path: &str) -> Option<&str> {
 pub(crate) fn holds<H: FieldLines>(condition: &Condition, request: &Request<'_, H>) -> bool {
     match condition {
         Condition::Query(tests) => query_holds(tests, Target::new(request.target)),
-        Condition::Cookie(tests) => values_hold(tests, false, |pattern, check| {
-            cookies(request.headers).any(|(name, value)| pattern.matches(name) && check(value))
-        }),
+        Condition::Cookie(tests) => {
+            values_hold(tests, false, |pattern, check| has_cookie(request.headers, pattern, check))
+        }
         Condition::Header(tests) => headers_hold(tests, request.headers),
         Condition::Client(networks) => networks.contains(request.client),
         Condition::Device(devices) => devices.contains(&device(request.headers)),
@@ -108,6 +108,36 @@ pub(crate) fn holds<H: FieldLines>(condition: &Condition, request: &Request<'_, 
         Condition::Scheme(schemes) => schemes.contains(&request.scheme),
         _ => true,
     }
+}
+
+/// Returns true if a cookie with a matching name passes a check. It reads each name only as far as
+/// it is equal, which is much less than [`cookies`] does.
+fn has_cookie(
+    headers: &impl FieldLines,
+    pattern: &NamePattern,
+    check: &dyn Fn(&[u8]) -> bool,
+) -> bool {
+    let text = pattern.as_str().as_bytes();
+    let is_exact = matches!(pattern, NamePattern::Exact(_));
+    for line in headers.lines(&COOKIE) {
+        for part in line.split(|byte| *byte == b';') {
+            let part = part.trim_ascii_start();
+            if !part.starts_with(text) {
+                continue;
+            }
+            let end = memchr::memchr(b'=', part).unwrap_or(part.len());
+            let name = part[..end].trim_ascii_end();
+            let is_it = name.len() >= text.len() && !name.is_empty();
+            // A name that is not text matches no pattern.
+            if !is_it || is_exact && name.len() > text.len() || str::from_utf8(name).is_err() {
+                continue;
+            }
+            if check(part.get(end + 1..).unwrap_or_default().trim_ascii()) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 fn query_holds(tests: &Tests, target: Target<'_>) -> bool {
@@ -212,6 +242,29 @@ mod tests {
         let found: Vec<_> = cookies(&fields).collect();
         let expected = [("a", &b"1"[..]), ("b", b"\"x\""), ("c", b""), ("d", b"e=f")];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_cookie_is_found_by_its_name() {
+        let fields = headers(&[("cookie", "ab=1; a=2;c ; =x"), ("cookie", " a =3;abc = 4 ")]);
+        let rows: [(&str, &[&str]); 7] = [
+            ("a", &["2", "3"]),
+            ("ab", &["1"]),
+            ("ab*", &["1", "4"]),
+            ("c", &[""]),
+            ("a=2", &[]),
+            ("x", &[]),
+            ("*", &["1", "2", "", "3", "4"]),
+        ];
+        for (pattern, expected) in rows {
+            let seen = std::cell::RefCell::new(Vec::new());
+            let note = |value: &[u8]| {
+                seen.borrow_mut().push(String::from_utf8(value.to_vec()).unwrap());
+                false
+            };
+            assert!(!has_cookie(&fields, &name(pattern), &note));
+            assert_eq!(*seen.borrow(), expected, "{pattern}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use http::Method;
 use crate::glob::{NamePattern, PathGlob, TextGlob};
 use crate::graphql::Operation;
 use crate::pattern::Pattern;
-use crate::setting::{Kind, Setting, StatusTest};
+use crate::setting::{Kind, KindSet, Setting, StatusTest};
 
 /// Rule of a site.
 #[derive(Clone, Debug, PartialEq)]
@@ -221,6 +221,13 @@ impl Rule {
     #[must_use]
     pub fn setting(&self, kind: Kind) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.kind() == kind)
+    }
+
+    /// Returns the kinds of the rule's settings.
+    #[must_use]
+    pub fn kinds(&self) -> KindSet {
+        let kinds: Vec<Kind> = self.settings.iter().map(Setting::kind).collect();
+        KindSet::of(&kinds)
     }
 
     /// Returns true if the rule matches only GraphQL queries, which read data.

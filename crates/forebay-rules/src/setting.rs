@@ -382,9 +382,83 @@ settings! {
     ClientResponse(Edits) = "client_response", ClientResponse, Response;
 }
 
+/// Set of kinds of settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindSet(u64);
+
+const _: () = assert!(Kind::ALL.len() <= u64::BITS as usize);
+
+impl KindSet {
+    /// Kinds of which one reading of the path is enough to apply. A fixed response is among them
+    /// because client errors are.
+    pub(crate) const WIDE: Self = {
+        let (mut set, mut n) = (Self::of(&[Kind::Json, Kind::Respond]), 0);
+        while n < Kind::ALL.len() {
+            if matches!(Kind::ALL[n].class(), Class::Narrows) {
+                set = set.union(Self::of(&[Kind::ALL[n]]));
+            }
+            n += 1;
+        }
+        set
+    };
+
+    /// Returns the set of these kinds.
+    #[inline]
+    #[must_use]
+    pub const fn of(kinds: &[Kind]) -> Self {
+        let (mut bits, mut n) = (0, 0);
+        while n < kinds.len() {
+            bits |= 1 << kinds[n] as u32;
+            n += 1;
+        }
+        Self(bits)
+    }
+
+    /// Returns the kinds of both sets.
+    #[inline]
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the kinds that are in both sets.
+    #[inline]
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Returns true if the set has no kind.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns true if the set has the kind.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, kind: Kind) -> bool {
+        !self.common(Self::of(&[kind])).is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_of_kinds_have_their_members() {
+        let set = KindSet::of(&[Kind::IgnoreQuery, Kind::ClientResponse]);
+        let members: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| set.has(*kind)).collect();
+        assert_eq!(members, [Kind::IgnoreQuery, Kind::ClientResponse]);
+        assert!(set.common(KindSet::of(&[Kind::Ttl])).is_empty());
+        for kind in Kind::ALL {
+            let is_wide =
+                kind.class() == Class::Narrows || matches!(kind, Kind::Json | Kind::Respond);
+            assert_eq!(KindSet::WIDE.has(*kind), is_wide, "{kind:?}");
+        }
+    }
 
     #[test]
     fn durations_by_status_prefer_the_exact_status() {

@@ -82,6 +82,12 @@ impl Ignored {
         Self(self.0 | other.0)
     }
 
+    /// Returns the set without a prohibition.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Returns true if the set has the prohibition.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

@@ -28,7 +28,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::replay::Replay;
-use crate::rules;
+use crate::rule_mix;
 use crate::{Run, measured};
 
 const MEMORY: u64 = 64 << 20;
@@ -202,7 +202,7 @@ pub(crate) fn answer(times: usize) -> Result<Run> {
 
 /// Case: like [`answer`], in a site with 100 rules.
 pub(crate) fn answer_rules(times: usize) -> Result<Run> {
-    answered(times, Filled::with(rules::reference()?, None, vec![b'x'; BODY])?)
+    answered(times, Filled::with(rule_mix::rules(100, 40)?, None, vec![b'x'; BODY])?)
 }
 
 fn answered(times: usize, filled: Filled) -> Result<Run> {

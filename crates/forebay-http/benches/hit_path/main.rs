@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 mod bare;
 mod front_end;
 mod replay;
+mod rule_mix;
 mod rules;
 mod stores;
 

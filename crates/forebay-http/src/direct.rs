@@ -107,6 +107,9 @@ impl DirectHits {
             let _ = limiter.admit(peer.client, now);
         }
         self.service.metrics().count_found();
+        if !site.settings.rule_set.is_empty() {
+            rules.count_matches(site);
+        }
         let labels = Labels::of(slot, CacheResult::Hit);
         let mut record = Record::new(labels, request.method(), written.status, begun);
         record.bytes = written.body;
@@ -162,6 +165,8 @@ fn ruled<'t>(
         headers: request,
         peer,
         operation: None,
+        // A request that is no direct hit takes the ordinary path, which counts.
+        is_counted: false,
     };
     let mut rules = RequestRules::new(site, &routed);
     if rules.prevents_direct_hit(site, request) {

@@ -7,6 +7,7 @@ mod latency;
 mod origins;
 mod process;
 mod responses;
+pub(crate) mod rules;
 mod text;
 mod tiers;
 mod totals;
@@ -43,6 +44,7 @@ pub(crate) use origins::SiteOrigin;
 pub use process::DrainCut;
 use process::ProcessMetrics;
 use responses::{ResponseCollector, ResponseMetrics};
+use rules::{RuleMetrics, SiteRules};
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 pub use totals::{SiteTotals, TierTotals};
@@ -121,6 +123,7 @@ pub struct Metrics {
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
     origins: OriginMetrics,
+    rules: RuleMetrics,
     compress: CompressMetrics,
     edge: EdgeMetrics,
     process: ProcessMetrics,
@@ -184,6 +187,7 @@ impl Metrics {
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
             origins: OriginMetrics::default(),
+            rules: RuleMetrics::default(),
             compress: CompressMetrics::default(),
             edge: EdgeMetrics::default(),
             process: ProcessMetrics::default(),
@@ -334,6 +338,7 @@ impl Metrics {
         self.lower.register(registry);
         self.cluster.register(registry);
         self.origins.register(registry);
+        self.rules.register(registry);
         self.compress.register(registry);
         self.edge.register(registry);
     }
@@ -548,10 +553,12 @@ impl Metrics {
         engine: &Engine,
         guard: &GuardCounters,
         origins: impl Iterator<Item = SiteOrigin<'s>>,
+        rules: impl Iterator<Item = SiteRules<'s>>,
         format: MetricsFormat,
     ) -> String {
         self.refresh(engine, guard);
         self.origins.refresh(origins);
+        self.rules.refresh(rules);
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = encoding::text::encode_registry(&mut out, &self.registry)

@@ -30,6 +30,7 @@ use http::{HeaderMap, Method};
 
 use crate::authority::without_port;
 use crate::client::peer::Peer;
+use crate::metrics::rules::RuleError;
 use crate::site::{Site, key};
 
 pub(crate) use response::{Served, finish};
@@ -57,6 +58,9 @@ const NOT_DIRECT: &[Kind] = &[
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestRules {
     matched: Matched,
+    /// True if errors and matches of responses are counted: not for a forecast, the target of a purge,
+    /// or an attempt at a direct hit.
+    is_counted: bool,
     /// True if the method is neither GET nor HEAD: only rules about GraphQL queries give its response
     /// a lifetime.
     is_unsafe: bool,
@@ -103,6 +107,8 @@ pub(crate) struct RoutedRequest<'a, H> {
     pub(crate) peer: &'a Peer,
     /// GraphQL operation in the body, if it was read and has one.
     pub(crate) operation: Option<Operation>,
+    /// True if errors of rules, and matches of responses, are counted.
+    pub(crate) is_counted: bool,
 }
 
 impl RequestRules {
@@ -119,7 +125,27 @@ impl RequestRules {
         });
         let is_read = matches!(*request.method, Method::GET | Method::HEAD);
         let is_query = request.operation == Some(Operation::Query);
-        Self { matched, is_unsafe: !is_read, is_query, ..Self::default() }
+        let is_counted = request.is_counted;
+        Self { matched, is_counted, is_unsafe: !is_read, is_query, ..Self::default() }
+    }
+
+    /// Counts the rules that match the request.
+    pub(crate) fn count_matches(&self, site: &Site) {
+        site.rule_counters.count_matches(self.outcome(site).rules());
+    }
+
+    /// Counts an error that a rule caused.
+    pub(crate) fn count_error(&self, site: &Site, rule: usize, error: RuleError) {
+        if self.is_counted {
+            site.rule_counters.count_error(rule, error);
+        }
+    }
+
+    /// Counts an error of the last rule with a setting.
+    pub(crate) fn count_error_of(&self, site: &Site, kind: Kind, error: RuleError) {
+        if let Some(rule) = self.outcome(site).numbers(kind).last() {
+            self.count_error(site, rule, error);
+        }
     }
 
     /// Returns true if the body of the request has a GraphQL query.
@@ -157,7 +183,8 @@ impl RequestRules {
     ) -> Result<Cow<'t, str>, InvalidTarget> {
         let outcome = self.outcome(site);
         let before = target.clone();
-        let after = apply::target(&site.facts, &outcome, target)?;
+        let after = apply::target(&site.facts, &outcome, target)
+            .inspect_err(|_| self.count_error_of(site, Kind::Rewrite, RuleError::Target))?;
         self.is_rewritten = apply::is_rewritten(&outcome, &before, &after);
         Ok(after)
     }
@@ -250,9 +277,11 @@ impl RequestRules {
         }
         let asked = if outcome.has_any(&[Kind::CacheRequest]) {
             let mut seen = directives(headers);
-            for edits in outcome.edits(Kind::CacheRequest) {
+            for (rule, edits) in outcome.edits(Kind::CacheRequest) {
                 // A skipped edit leaves the directive of the client, which narrows.
-                let _ = edits.apply(&mut seen, &Values::default());
+                if edits.apply(&mut seen, &Values::default()).is_err() {
+                    self.count_error(site, rule, RuleError::Value);
+                }
             }
             demand(&seen, &base)
         } else {
@@ -316,12 +345,16 @@ impl RequestRules {
             return EditedRequest { headers: None, is_too_long: false };
         }
         let mut edited = headers.clone();
-        for edits in outcome.edits(Kind::ClientRequest) {
-            self.edit_failed |= edits.apply(&mut edited, values).is_err();
+        for (rule, edits) in outcome.edits(Kind::ClientRequest) {
+            if edits.apply(&mut edited, values).is_err() {
+                self.edit_failed = true;
+                self.count_error(site, rule, RuleError::Value);
+            }
         }
         if let Some(keyed) = &keyed {
             let before = edited.clone();
             if keyed.normalise(&mut edited).is_err() {
+                self.count_error_of(site, Kind::Key, RuleError::Key);
                 return EditedRequest { headers: Some(before), is_too_long: true };
             }
         }
@@ -362,8 +395,11 @@ impl RequestRules {
     ) -> bool {
         let outcome = self.outcome(site);
         let mut applied = true;
-        for edits in outcome.edits(Kind::OriginRequest) {
-            applied &= edits.apply(headers, values).is_ok();
+        for (rule, edits) in outcome.edits(Kind::OriginRequest) {
+            if edits.apply(headers, values).is_err() {
+                applied = false;
+                self.count_error(site, rule, RuleError::Value);
+            }
         }
         applied
     }

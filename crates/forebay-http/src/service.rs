@@ -56,6 +56,7 @@ use self::recorder::ResponseRecorder;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::compress::pool::CompressPool;
+use crate::metrics::rules::SiteRules;
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::origin::RequestBody;
 use crate::phase::Phase;
@@ -200,6 +201,11 @@ impl Service {
     #[must_use]
     pub fn render_metrics(&self, guard: &GuardCounters, format: MetricsFormat) -> String {
         let table = self.site_table.load();
+        let rules = table.all().iter().map(|site| SiteRules {
+            site: &site.settings.id,
+            set: &site.settings.rule_set,
+            counters: &site.rule_counters,
+        });
         self.metrics.render(
             &self.engine,
             guard,
@@ -212,6 +218,7 @@ impl Service {
                 load: site.origin.load(),
                 budget: site.budget(),
             }),
+            rules,
             format,
         )
     }

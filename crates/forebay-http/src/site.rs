@@ -23,6 +23,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::authority::without_port;
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
+use crate::metrics::rules::RuleCounters;
 use crate::origin::Origin;
 use crate::origin_status::BudgetStatus;
 use crate::settings::{HostPattern, SiteSettings};
@@ -47,6 +48,8 @@ pub struct Site {
     pub(crate) warnings: WarningLimits,
     /// Options that the rules of the site depend on.
     pub(crate) facts: SiteFacts,
+    /// Counters of the rules. A changed site continues those of its predecessor.
+    pub(crate) rule_counters: RuleCounters,
     /// Counter of forced fetches.
     pub(crate) reloads: ReloadCounter,
     /// Requests of clients. A changed site may continue those of its predecessor.
@@ -68,17 +71,28 @@ impl Site {
     pub fn new(settings: SiteSettings) -> Arc<Self> {
         let origin = Arc::new(Origin::new(&settings));
         let rate_limiter = settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
-        Self::with(settings, origin, rate_limiter)
+        Self::with(settings, origin, rate_limiter, &RuleCounters::default())
     }
 
     fn with(
         settings: SiteSettings,
         origin: Arc<Origin>,
         rate_limiter: Option<Arc<RateLimiter>>,
+        counted: &RuleCounters,
     ) -> Arc<Self> {
+        let rule_counters = RuleCounters::new(&settings.rule_set, counted);
         let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
         let (warnings, reloads) = (WarningLimits::default(), ReloadCounter::default());
-        Arc::new(Self { settings, origin, loop_marker, warnings, facts, reloads, rate_limiter })
+        Arc::new(Self {
+            settings,
+            origin,
+            loop_marker,
+            warnings,
+            facts,
+            rule_counters,
+            reloads,
+            rate_limiter,
+        })
     }
 
     /// Returns the site with new settings: this site if they are equal, otherwise a new one, which
@@ -96,7 +110,7 @@ impl Site {
         let kept = kept.filter(|kept| Some(kept.settings()) == settings.rate_limit);
         let new = || settings.rate_limit.map(|limit| Arc::new(RateLimiter::new(limit)));
         let rate_limiter = kept.or_else(new);
-        Self::with(settings, origin, rate_limiter)
+        Self::with(settings, origin, rate_limiter, &self.rule_counters)
     }
 
     /// Asks the origin for an unencoded response, if the site compresses responses itself.

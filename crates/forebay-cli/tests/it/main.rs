@@ -83,6 +83,7 @@ mod rules;
 mod rules_attacks;
 mod rules_bodies;
 mod rules_keys;
+mod rules_metrics;
 mod second_parser;
 mod serve;
 mod servers;

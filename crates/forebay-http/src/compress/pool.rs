@@ -175,7 +175,7 @@ mod tests {
         }
         assert!(wants(&last), "the refused form is wanted again");
         let (guard, format) = (GuardCounters::default(), MetricsFormat::Prometheus);
-        let text = metrics.render(&engine, &guard, std::iter::empty(), format);
+        let text = metrics.render(&engine, &guard, std::iter::empty(), std::iter::empty(), format);
         for line in [
             "forebay_compressions_total{site=\"shop\",coding=\"gzip\",result=\"busy\"} 1",
             "forebay_compress_queue 256",

@@ -1,6 +1,7 @@
 //! Cuts of JSON bodies by rules, before they are stored or passed on.
 
 use forebay_engine::LoadError;
+use forebay_rules::Kind;
 use forebay_rules::json::{JsonCut, OnError, cut};
 use forebay_semantics::storable::Unstorable;
 use http::header::{
@@ -11,6 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body as _;
 
 use super::ClientRequest;
+use crate::metrics::rules::RuleError;
 use crate::origin::OriginBody;
 
 /// Fields with a digest of the body.
@@ -60,6 +62,9 @@ impl ClientRequest {
             body.put_before(bytes);
         }
         self.changes.refuse(Unstorable::EditFailed);
+        for rule in outcome.numbers(Kind::Json) {
+            self.rules.count_error(&self.site, rule, RuleError::Json);
+        }
         if cuts.iter().any(|cut| cut.on_error == OnError::Fail) {
             return Err(LoadError::origin(NOT_CUT));
         }

@@ -8,6 +8,7 @@ use forebay_core::judge::Dice;
 use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, Validator, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
 use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
+use forebay_rules::Kind;
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
 use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
 use forebay_semantics::media_type::{is_contradicted, is_declared_shared};
@@ -62,6 +63,7 @@ impl LoadState {
             Ok(kept) => {
                 let meta = self.request.meta(&answer, &kept, delay);
                 if !self.request.is_failure(&answer) || self.may_replace(&meta, prior) {
+                    self.request.count_unsafe(&answer);
                     let mut own = kept.withheld.remove_from(&mut answer.headers);
                     own.extend(cookies);
                     self.set_unshared_fields(own);
@@ -270,6 +272,19 @@ impl ClientRequest {
         self.check_type(answer)?;
         let rules = self.rules.storing(&self.site, answer, &self.changes)?;
         check_storable(asked, answered, &rules, self.clock.wall())
+    }
+
+    /// Counts the prohibitions that rules ignore for a response that is stored.
+    fn count_unsafe(&self, answer: &Answer) {
+        if !self.site.settings.rule_set.uses(Kind::UnsafeIgnore) {
+            return;
+        }
+        let Ok(options) = self.rules.storing(&self.site, answer, &self.changes) else { return };
+        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
+        let is_stored =
+            |options: &_| check_storable(asked, answered, options, self.clock.wall()).is_ok();
+        self.rules.count_unsafe(&self.site, answer, &options, is_stored);
     }
 
     /// Returns every reason against storing a response, the first one first.

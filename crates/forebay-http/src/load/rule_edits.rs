@@ -15,6 +15,7 @@ impl ClientRequest {
             return;
         }
         let status = response.status();
+        self.rules.count_response(&self.site, status, response.headers());
         let refusal =
             self.rules.keyed_refusal(&self.site, &self.headers, status, response.headers());
         if let Some(why) = refusal {

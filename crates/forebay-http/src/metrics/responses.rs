@@ -93,11 +93,10 @@ impl Default for Stripe {
 
 impl Default for ResponseMetrics {
     fn default() -> Self {
-        let stripes = available_parallelism().map_or(1, usize::from).min(STRIPES_MAX);
         let metrics = Self {
             slots: [const { OnceLock::new() }; SLOTS],
             ids: Mutex::default(),
-            found: (0..stripes).map(|_| Found::default()).collect(),
+            found: (0..stripes()).map(|_| Found::default()).collect(),
         };
         metrics.open(SiteSlot::NONE, SHARED[0]);
         metrics
@@ -220,8 +219,13 @@ impl SiteCounters {
     }
 }
 
+/// Returns the number of stripes.
+pub(super) fn stripes() -> usize {
+    available_parallelism().map_or(1, usize::from).min(STRIPES_MAX)
+}
+
 /// Returns a number of this thread. Threads get them in the order of their first response.
-fn stripe_of_thread() -> usize {
+pub(super) fn stripe_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };

@@ -7,6 +7,7 @@ use http::header::{AGE, CACHE_CONTROL, EXPIRES, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{RequestRules, Values};
+use crate::metrics::rules::RuleError;
 use crate::site::Site;
 
 /// Source of a response, which decides the edits that apply.
@@ -49,16 +50,20 @@ pub(crate) fn finish<B>(
     let values = Values { response: Some((status, &before)), ..*values };
     let headers = response.headers_mut();
     if served == Served::Stored {
-        for edits in outcome.edits(Kind::CacheResponse) {
+        for (rule, edits) in outcome.edits(Kind::CacheResponse) {
             // An edit that cannot be made is left out; it affects this response only.
-            let _ = edits.apply(headers, &values);
+            if edits.apply(headers, &values).is_err() {
+                rules.count_error(site, rule, RuleError::Value);
+            }
         }
     }
     if let Some(Setting::BrowserTtl(ttl)) = outcome.last(Kind::BrowserTtl) {
         limit_browser(*ttl, status, headers);
     }
-    for edits in outcome.edits(Kind::ClientResponse) {
-        let _ = edits.apply(headers, &values);
+    for (rule, edits) in outcome.edits(Kind::ClientResponse) {
+        if edits.apply(headers, &values).is_err() {
+            rules.count_error(site, rule, RuleError::Value);
+        }
     }
 }
 

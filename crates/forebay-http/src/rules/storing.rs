@@ -14,6 +14,7 @@ use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::{KeyedCredentials, RequestRules, Values};
+use crate::metrics::rules::RuleError;
 use crate::site::Site;
 use crate::site::tags::TagSources;
 use crate::stored::head::Answer;
@@ -242,6 +243,39 @@ impl RequestRules {
         }
     }
 
+    /// Counts the rules with conditions on the response that match a response of the origin.
+    pub(crate) fn count_response(&self, site: &Site, status: StatusCode, headers: &HeaderMap) {
+        let set = &site.settings.rule_set;
+        if self.is_counted {
+            let outcome = self.response_outcome(site, status, headers);
+            let rules = outcome.rules().filter(|rule| set.is_of_response(*rule));
+            site.rule_counters.count_matches(rules);
+        }
+    }
+
+    /// Counts the prohibitions that rules ignore and without which the response would not be stored.
+    /// `is_stored` returns true if it would be stored with these options.
+    pub(crate) fn count_unsafe(
+        &self,
+        site: &Site,
+        answer: &Answer,
+        options: &Rules,
+        is_stored: impl Fn(&Rules) -> bool,
+    ) {
+        let outcome = self.response_outcome(site, answer.status, &answer.headers);
+        for rule in outcome.numbers(Kind::UnsafeIgnore).filter(|_| self.is_counted) {
+            let setting = site.settings.rule_set.rules()[rule].setting(Kind::UnsafeIgnore);
+            let Some(Setting::UnsafeIgnore(words)) = setting else { continue };
+            for word in words {
+                let mut strict = *options;
+                strict.forced.ignored = strict.forced.ignored.without(prohibition(*word));
+                if !is_stored(&strict) {
+                    site.rule_counters.count_unsafe(rule, *word);
+                }
+            }
+        }
+    }
+
     /// Applies the edits of a response of the origin. Returns false if one failed.
     pub(crate) fn edit_origin_response(
         &self,
@@ -257,13 +291,16 @@ impl RequestRules {
         let before = headers.clone();
         let values = Values { response: Some((status, &before)), ..*values };
         let mut applied = true;
-        for edits in outcome.edits(Kind::OriginResponse) {
+        for (rule, edits) in outcome.edits(Kind::OriginResponse) {
             let result = if status == StatusCode::NOT_MODIFIED {
                 edits.apply_to_update(headers, &values)
             } else {
                 edits.apply(headers, &values)
             };
-            applied &= result.is_ok();
+            if result.is_err() {
+                applied = false;
+                self.count_error(site, rule, RuleError::Value);
+            }
         }
         applied
     }
@@ -322,13 +359,16 @@ fn ignored(outcome: &Outcome<'_>) -> Ignored {
         Setting::UnsafeIgnore(words) => words.as_slice(),
         _ => &[],
     });
-    words.fold(Ignored::default(), |ignored, word| {
-        ignored.with(match word {
-            UnsafeWord::Private => Ignored::PRIVATE,
-            UnsafeWord::NoStore => Ignored::NO_STORE,
-            UnsafeWord::SetCookie => Ignored::SET_COOKIE,
-            UnsafeWord::Authorization => Ignored::AUTHORIZATION,
-            UnsafeWord::Cookie => Ignored::COOKIE,
-        })
-    })
+    words.fold(Ignored::default(), |ignored, word| ignored.with(prohibition(*word)))
+}
+
+/// Returns the prohibition that a word ignores.
+const fn prohibition(word: UnsafeWord) -> Ignored {
+    match word {
+        UnsafeWord::Private => Ignored::PRIVATE,
+        UnsafeWord::NoStore => Ignored::NO_STORE,
+        UnsafeWord::SetCookie => Ignored::SET_COOKIE,
+        UnsafeWord::Authorization => Ignored::AUTHORIZATION,
+        UnsafeWord::Cookie => Ignored::COOKIE,
+    }
 }

@@ -20,6 +20,7 @@ use super::route::{INVALID_TARGET, Routed, route};
 use super::{Service, by_body, ended, secure};
 use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
 use crate::failure::Failure;
+use crate::metrics::rules::RuleError;
 use crate::record::{CacheResult, Labels, RequestId};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
@@ -77,7 +78,7 @@ impl Service {
         if peer.origin() != AddressOrigin::Connection {
             self.metrics.count_forwarded(peer.origin());
         }
-        let routed = match route(&site_table, parts, peer, id, read.flatten()) {
+        let routed = match route(&site_table, parts, peer, id, read.flatten(), true) {
             Ok(routed) => routed,
             Err(failure) => return Dispatch::Response(self.refuse(&failure, parts, id)).into(),
         };
@@ -115,6 +116,7 @@ impl Service {
         parts: &Parts,
         body: &B,
     ) -> Begun<'_> {
+        routed.rules.count_matches(routed.site);
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let raw = key::stripped(routed.site, path).unwrap_or(Cow::Borrowed("/"));
         if let Some(purge) = asked_purge(&routed, parts, &raw) {
@@ -163,7 +165,10 @@ impl Service {
         let site = routed.site;
         let mut response = match response {
             Ok(response) => response,
-            Err(InvalidTarget) => return self.refuse(&INVALID_TARGET, parts, routed.id),
+            Err(InvalidTarget) => {
+                routed.rules.count_error_of(site, Kind::Redirect, RuleError::Target);
+                return self.refuse(&INVALID_TARGET, parts, routed.id);
+            }
         };
         if parts.method == Method::HEAD {
             *response.body_mut() = ResponseBody::whole(Bytes::new());

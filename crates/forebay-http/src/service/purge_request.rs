@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::{Reach, Why};
 use forebay_engine::{Propagation, Purged};
-use forebay_rules::PurgeRule;
 use forebay_rules::purge::PurgedTags;
+use forebay_rules::{Kind, PurgeRule};
 use forebay_semantics::{CacheStatus, Scheme};
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use super::route::{INVALID_HOST, INVALID_TARGET, authority};
 use super::{Routed, Service};
 use crate::failure::Failure;
+use crate::metrics::rules::RuleError;
 use crate::record::{CacheResult, Labels, RequestId, SiteSlot};
 use crate::response::body::ResponseBody;
 use crate::rules::{RequestRules, Served, Values, finish};
@@ -55,6 +56,7 @@ impl PurgeRequest {
         raw: &str,
     ) -> Result<Self, Failure> {
         if !has_token(rule, &parts.headers) {
+            routed.rules.count_error_of(routed.site, Kind::Purge, RuleError::Purge);
             return Err(Failure::PurgeDenied);
         }
         let what = match &rule.tags {

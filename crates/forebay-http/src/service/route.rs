@@ -70,13 +70,15 @@ impl Routed<'_> {
     }
 }
 
-/// Finds the site of a request, and applies its rules to the target.
+/// Finds the site of a request, and applies its rules to the target. Errors of rules are counted if
+/// `is_counted`.
 pub(super) fn route<'r>(
     site_table: &'r SiteTable,
     parts: &'r Parts,
     peer: Peer,
     id: RequestId,
     operation: Option<Operation>,
+    is_counted: bool,
 ) -> Result<Routed<'r>, Failure> {
     if parts.method == Method::CONNECT {
         return Err(Failure::MethodNotAllowed);
@@ -112,6 +114,7 @@ pub(super) fn route<'r>(
         headers,
         peer: &peer,
         operation,
+        is_counted,
     };
     let mut rules = RequestRules::new(site, &request);
     let target = rules.target(site, target).map_err(|InvalidTarget| INVALID_TARGET)?;

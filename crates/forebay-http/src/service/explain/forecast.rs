@@ -143,7 +143,7 @@ impl Service {
         let refused = |failure: &Failure, site: Option<Arc<Site>>| {
             Step::of(Course::Refused(Refused::of(failure, &parts.headers, None, None)), site)
         };
-        let mut routed = match route(table, parts, peer, RequestId(0), None) {
+        let mut routed = match route(table, parts, peer, RequestId(0), None, false) {
             Ok(routed) => routed,
             Err(failure) => return refused(&failure, None),
         };

@@ -22,6 +22,7 @@ mod memory;
 mod proxy;
 mod report;
 mod rivals;
+mod rules;
 mod stampede;
 mod start_up;
 mod tier;
@@ -68,6 +69,8 @@ const BENCHMARKS: &[Benchmark] = &[
     ("library-hit", "a typed hit beside other libraries", library::hits::run),
     ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
     ("hit-ratios", "hits by policy and library, and early refresh over SQLite", library::run),
+    ("rules", "time of matching and of loading rules", rules::run),
+    ("library", "a typed hit beside other libraries, hit ratios, SQLite", library::run),
 ];
 
 fn main() -> Result<ExitCode> {

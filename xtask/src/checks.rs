@@ -163,6 +163,7 @@ const NIGHTLY: &[Step] = &[
     ),
     Step::new("each HTTP rule tested?", "xtask mutate").shows(Shows::LastLine),
     Step::new("public suite with Redis?", "xtask conformance --redis").shows(Shows::LastLine),
+    Step::new("public suite with 100 rules?", "xtask conformance --rules").shows(Shows::LastLine),
     Step::new("real servers and clients?", "xtask real-software").shows(Shows::LastLine),
     Step::new("previous version beside this one?", "xtask versions").shows(Shows::LastLine),
     Step::new("build time of the library?", "xtask build-time").shows(Shows::LastLine),

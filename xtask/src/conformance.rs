@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "only")]
     twice: bool,
     /// Writes the results to the record of the edition and to docs/conformance.md.
-    #[arg(long, conflicts_with_all = ["only", "store_set_cookie", "redis"])]
+    #[arg(long, conflicts_with_all = ["only", "store_set_cookie", "redis", "rules"])]
     bless: bool,
     /// Runs one case and prints what was sent and received.
     #[arg(long, value_name = "ID")]
@@ -67,6 +67,9 @@ pub(crate) struct Options {
     /// Sets the option `store_set_cookie`.
     #[arg(long)]
     store_set_cookie: bool,
+    /// Adds 100 rules that match no request: the results must not change.
+    #[arg(long)]
+    rules: bool,
     /// Stores everything in Redis and next to nothing in memory.
     #[arg(long)]
     redis: bool,
@@ -124,6 +127,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let kept = Record::read(edition)?;
         for id in record.better_than(&kept) {
             println!("better than {}: {id}", edition.record);
+        }
+        if options.rules {
+            let changed = kept.differing(&record);
+            wrong.extend(changed.iter().map(|id| format!("{id} has another result with rules")));
         }
         for id in kept.better_than(&record) {
             let says = outcomes.get(id).map_or("missing", |outcome| outcome.says.as_str());

@@ -184,5 +184,22 @@ fn configuration(options: &Options, origin: &str, redis: Option<&str>) -> String
         )
     });
     let cookies = if options.store_set_cookie { "store_set_cookie = true\n" } else { "" };
-    format!("{tiers}[[site]]\nid = \"default\"\norigin = \"{origin}\"\n{cookies}")
+    let rules = if options.rules { rules() } else { String::new() };
+    format!("{tiers}[[site]]\nid = \"default\"\norigin = \"{origin}\"\n{cookies}{rules}")
+}
+
+/// Rules that match no request of the suite, with every kind of condition and class of setting.
+fn rules() -> String {
+    let rule = |n: usize| {
+        let lines = match n % 4 {
+            0 => format!("when.path = \"/none-{n}/**\"\nttl = \"1h\"\nkeep_cookies = []\n"),
+            1 => format!("when.path_regex = \"^/none-{n}/[0-9]+$\"\nstore = false\n"),
+            2 => format!(
+                "when.header = {{ x-none-{n} = \"1*\" }}\nclient_response.set = {{ x-a = \"1\" }}\n"
+            ),
+            _ => format!("when = {{ path = \"/none-{n}\", cookie = [\"none\"] }}\nbypass = true\n"),
+        };
+        format!("[[site.rule]]\nname = \"none-{n}\"\n{lines}")
+    };
+    (0..100).map(rule).collect()
 }

@@ -431,6 +431,23 @@ pub(crate) async fn example(origin: &Origin, name: &str) -> anyhow::Result<Launc
     config.serve().await
 }
 
+#[test]
+fn the_page_of_examples_prints_each_configuration() -> anyhow::Result<()> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/rules-by-example.md"))?;
+    let mut printed = 0;
+    for file in std::fs::read_dir(root.join("examples/rules"))? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let block = format!("\n```toml\n{}```\n", std::fs::read_to_string(&path)?);
+            assert!(page.contains(&block), "{} differs from the page", path.display());
+            printed += 1;
+        }
+    }
+    assert_eq!((printed, page.matches("```toml").count()), (12, 12));
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_examples_share_what_they_describe() -> anyhow::Result<()> {
     type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);

@@ -137,7 +137,7 @@ impl Purge {
 pub enum Reach {
     /// Purged entries become stale: they are revalidated before their next use, or served within
     /// their stale windows. A lower tier may remove them instead. So does memory with the variants
-    /// of a key that is purged.
+    /// of a key that is purged, if there are lower tiers.
     Soft,
     /// Purged entries are removed.
     Hard,

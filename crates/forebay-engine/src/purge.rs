@@ -122,17 +122,27 @@ impl Engine {
         Purged::new(found | below, told)
     }
 
-    /// Purges one key in memory. Lower tiers only remove; a stale entry stays in memory alone.
+    /// Purges one key in memory. Lower tiers only remove; a stale entry stays in memory alone. Called
+    /// with the key locked in the flight table, so that no variant is stored meanwhile.
     pub(crate) fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
-        match (reach, self.memory.get(key)) {
-            (Reach::Soft, Some(entry)) => {
-                let softened = entry.softened_at(self.clock.now());
-                self.memory.put(key.to_key(), Arc::new(softened));
-                true
+        let is_alone = self.lower.is_empty() && self.joined.is_none();
+        let entries = match reach {
+            Reach::Soft if is_alone => self.memory.peek_all(key),
+            // A lower tier may have further variants. Without their family they are unreachable.
+            Reach::Soft => {
+                let entry = self.memory.get(key);
+                entry.map(|entry| (key.to_key(), entry)).into_iter().collect()
             }
-            // Variants cannot be listed. Removing their family makes all of them unreachable.
-            _ => self.memory.remove(key),
+            Reach::Hard => Vec::new(),
+        };
+        if entries.is_empty() {
+            return self.memory.remove(key);
         }
+        let now = self.clock.now();
+        for (own, entry) in entries {
+            self.memory.put(own, Arc::new(entry.softened_at(now)));
+        }
+        true
     }
 
     /// Returns the number of recorded purges of sites, tags and prefixes. Every entry that was

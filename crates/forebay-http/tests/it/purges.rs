@@ -4,7 +4,7 @@ use forebay_core::Reach;
 use forebay_semantics::Scheme;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
-use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::origin::{Answer, Origin, Received};
 
 use crate::server::TestServer;
 
@@ -104,6 +104,43 @@ async fn a_soft_purged_entry_is_revalidated() -> anyhow::Result<()> {
     assert_eq!(origin.counts().conditional, 2);
     assert_eq!(client.ask(&Request::get("/a")).await?.field("age"), Some("0"));
     assert_eq!(origin.requests(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn soft_purged_variants_are_revalidated() -> anyhow::Result<()> {
+    let of = |received: &Received| {
+        let language = received.fields.first("accept-language").unwrap_or("none");
+        let (body, tag) = (language.to_owned(), format!("\"{language}\""));
+        let answer = match received.fields.first("if-none-match") {
+            Some(_) => Answer::status(304),
+            None => Answer::ok(body),
+        };
+        let answer = answer.field("Cache-Control", "max-age=60").field("ETag", tag);
+        answer.field("Vary", "Accept-Language")
+    };
+    let origin = Origin::start(of).await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
+    let in_language = |language| Request::get("/a").field("Accept-Language", language);
+    for language in ["de", "fr"] {
+        client.ask(&in_language(language)).await?;
+    }
+    for reach in [Reach::Soft, Reach::Hard] {
+        let purged = server.service.purge_url(Scheme::Http, "test.example", "/a", reach).await;
+        assert_eq!(purged.map(|purged| purged.found), Some(true), "{reach:?}");
+        let before = origin.counts().conditional;
+        for language in ["de", "fr"] {
+            let reply = client.ask(&in_language(language)).await?;
+            assert_eq!((reply.status, &*reply.text()), (200, language), "{reach:?}");
+            let status = reply.field("cache-status").unwrap_or_default();
+            assert_eq!(status.contains("detail=soft-purged"), reach == Reach::Soft, "{status}");
+            let hit = client.ask(&in_language(language)).await?;
+            assert_eq!(hit.field("cache-status"), Some("forebay; hit; ttl=60"), "{reach:?}");
+        }
+        let conditional = if reach == Reach::Soft { 2 } else { 0 };
+        assert_eq!(origin.counts().conditional - before, conditional, "{reach:?}");
+    }
     Ok(())
 }
 

@@ -86,7 +86,7 @@ fn tests() -> impl Strategy<Value = Tests> {
     ]
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
+pub(super) fn rule() -> impl Strategy<Value = Rule> {
     let when = prop::collection::vec(prop::collection::vec(condition(), 0..4), 0..3);
     let unless = prop::collection::vec(condition(), 0..2);
     // A setting that narrows applies if one reading of the path matches.

@@ -83,6 +83,7 @@ pub(crate) fn of_site(
         compress: origin.compress.clone(),
         hsts: config.hsts.clone(),
         is_forwarded_added: config.forwarded,
+        early_hints: config.early_hints,
         expose_errors: config.expose_errors,
         opt_ins: OptIns {
             groups: config.cache_groups,

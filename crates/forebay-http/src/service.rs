@@ -14,6 +14,7 @@ pub(crate) mod by_body;
 mod challenge;
 mod compress;
 mod dispatch;
+mod early_hints;
 mod ended;
 pub mod explain;
 pub(crate) mod forward;

@@ -70,6 +70,9 @@ pub struct SiteSettings {
     /// Maximum time that a fetch waits for the fetch of the same key by another instance, before
     /// this instance fetches too.
     pub lease_wait_max: Duration,
+    /// Sends the `Link` fields of a stored response as 103 Early Hints while the origin is asked, if
+    /// `true`.
+    pub early_hints: bool,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
     /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
@@ -116,6 +119,7 @@ impl SiteSettings {
             direct_hits: true,
             client_reloads_max: None,
             lease_wait_max: Duration::from_secs(10),
+            early_hints: false,
             expose_errors: false,
             tier_errors: TierErrors::default(),
             ignore_scheme: false,

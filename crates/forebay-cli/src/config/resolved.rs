@@ -188,6 +188,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) hsts: Option<HeaderValue>,
     /// True if requests to the origin get `Forwarded`.
     pub(crate) forwarded: bool,
+    /// True if stored `Link` fields are sent as 103 Early Hints while the origin is asked.
+    pub(crate) early_hints: bool,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.

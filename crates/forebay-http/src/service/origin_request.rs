@@ -12,7 +12,7 @@ use forebay_semantics::{cdn_loop, hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, Version};
+use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use crate::client::credentials;
 use crate::client::peer::Peer;
@@ -24,6 +24,7 @@ use crate::request_guard::{Exchange, Interims};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{RequestRules, RuleChanges, Served, Values, finish};
+use crate::service::early_hints::early_hints;
 use crate::service::forward::{Forward, is_last_hop};
 use crate::service::{LoggedRequest, PendingFetch, Routed, Service, secure};
 use crate::site::Site;
@@ -105,6 +106,9 @@ impl<'s> OriginRequest<'s> {
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
         let method = parts.method;
+        if let Some(hints) = early_hints(&self.site, &parts.headers, &pending.wanting) {
+            self.interims.send(StatusCode::EARLY_HINTS, &hints);
+        }
         let done = match self.client_request(parts.headers) {
             Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
                 self.head(request, &pending).await

@@ -38,6 +38,7 @@ const NOT_OVER_HTTP2: &[(&str, &str)] = &[
     ("h20", "ambiguous framing and `Connection: close` of HTTP/1; h25 has a refusal over HTTP/2"),
     ("h21", "interim responses: hyper cannot send 103 over HTTP/2"),
     ("h23", "HTTP/1.0 requests without Host"),
+    ("h26", "interim responses, as h21"),
     ("h24", "user information is an error of the stream, not a response"),
 ];
 

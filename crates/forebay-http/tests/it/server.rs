@@ -211,6 +211,7 @@ impl Options {
                 let pass = quoted(value)? == "pass";
                 site.compress = Some(CompressSettings { types, pass, ..Default::default() });
             }
+            "early_hints" => site.early_hints = value.parse()?,
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {

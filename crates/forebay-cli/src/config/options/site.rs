@@ -163,6 +163,11 @@ options! {
          answers 503 unless another tier has the entry.",
         "A failing tier should cost time, not responses. `strict` is for an origin that cannot \
          handle the full load.";
+    SITE_EARLY_HINTS: bool = Site "early_hints", reader::TRUTH, Value("false");
+        "Sends `Link` fields of a stored response that may be served stale as 103 Early Hints \
+         (RFC 8297) while the origin is asked: `preload`, `modulepreload` and `preconnect`, and only \
+         to browsers that follow a link (`Sec-Fetch-Mode: navigate`).",
+        "Some clients and proxies cannot read interim responses.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
         "Whether error responses of the cache contain the cause.",
         "Causes contain internal addresses.";

@@ -18,6 +18,7 @@ use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
 /// Maximum number of sites; each has its own metrics and connection pool.
 const SITES_MAX: usize = 1000;
@@ -86,6 +87,21 @@ pub(super) fn sites(
     sites.into_iter().collect()
 }
 
+/// Lifetimes of responses without an explicit one: of all, and of negative ones.
+fn lifetimes(
+    section: &Section,
+    provenance: &mut Provenance<'_>,
+) -> (Option<Duration>, Option<Duration>) {
+    let default_ttl = provenance.read(section, &options::SITE_DEFAULT_TTL);
+    (default_ttl, provenance.read(section, &options::SITE_NEGATIVE_TTL))
+}
+
+/// Coalescing in one instance, and among instances.
+fn coalescing(section: &Section, provenance: &mut Provenance<'_>) -> (Option<bool>, Option<bool>) {
+    let coalesce = provenance.read(section, &options::SITE_COALESCE);
+    (coalesce, provenance.read(section, &options::SITE_COALESCE_CLUSTER))
+}
+
 fn site(
     typed: &SiteFile,
     file: &File,
@@ -101,13 +117,11 @@ fn site(
     let soft_timeout = provenance.read(section, &options::SITE_SOFT_TIMEOUT);
     let stale_on_disconnect_max = provenance.read(section, &options::SITE_STALE_ON_DISCONNECT_MAX);
     let early_refresh_beta = provenance.read(section, &options::SITE_EARLY_REFRESH_BETA);
-    let default_ttl = provenance.read(section, &options::SITE_DEFAULT_TTL);
-    let negative_ttl = provenance.read(section, &options::SITE_NEGATIVE_TTL);
+    let (default_ttl, negative_ttl) = lifetimes(section, provenance);
     let variants_max = provenance.read(section, &options::SITE_VARIANTS_MAX);
     let ignore_query = provenance.read(section, &options::SITE_IGNORE_QUERY);
     let sort_query = provenance.read(section, &options::SITE_SORT_QUERY);
-    let coalesce = provenance.read(section, &options::SITE_COALESCE);
-    let coalesce_cluster = provenance.read(section, &options::SITE_COALESCE_CLUSTER);
+    let (coalesce, coalesce_cluster) = coalescing(section, provenance);
     let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
     let client_reloads_max = client_reloads_max(section, provenance);
     let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
@@ -120,6 +134,7 @@ fn site(
     let access = access(section, provenance);
     let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
     let forwarded = provenance.read(section, &options::SITE_FORWARDED);
+    let early_hints = provenance.read(section, &options::SITE_EARLY_HINTS);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
@@ -157,6 +172,7 @@ fn site(
         access: access?,
         rate_limit: rate_limit?,
         forwarded: forwarded?,
+        early_hints: early_hints?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         rules: rules?,

@@ -171,7 +171,8 @@ impl<L: Load> Leading<L> {
             let (permission, stale, family) = (WritePermission::All, None, None);
             Some(Permitted { leading: self, permission, prior, stale, family })
         } else {
-            self.permitted_by_tiers(prior).await
+            // Boxed, because otherwise each load would reserve space for it, without tiers too.
+            Box::pin(self.permitted_by_tiers(prior)).await
         };
         if let Some(permitted) = permitted
             && let Some(loaded) = permitted.load().await

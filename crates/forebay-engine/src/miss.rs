@@ -281,7 +281,8 @@ impl Engine {
         }
         let (engine, options) = (self.clone(), load.options());
         let leading = Leading { engine, leader, rules, load, options, reply: Some(reply) };
-        spawn(leading.run(miss.prior.clone()));
+        // The future is large, and the runtime would move it several times.
+        spawn(Box::pin(leading.run(miss.prior.clone())));
         let result = match self.wait(lookup, miss, &flight, result).await {
             Waited::Ended(result) => result.unwrap_or_else(|_| LeaderResult::Failed(task_ended())),
             Waited::Stale(outcome) => return Led::Answer(Ok(outcome)),

@@ -45,6 +45,7 @@ mod stream;
 mod switch;
 mod urgency;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,7 +198,8 @@ impl Origin {
             }
             Decision::Call(call) | Decision::Trial(call) => {
                 let admitted = Notify::new();
-                let fetched = self.fetch_admitted(request, again, company, &admitted);
+                // By value, the future of the breaker would reserve space for it twice.
+                let fetched = pin!(self.fetch_admitted(request, again, company, &admitted));
                 breaker.run(call, company, &admitted, fetched).await
             }
         }
@@ -211,7 +213,8 @@ impl Origin {
             let Some(breaker) = &origin.breaker else { return };
             if let Ok(Decision::Trial(call)) = breaker.admit(true) {
                 let admitted = Notify::new();
-                let fetched = origin.fetch_admitted(request, None, Audience::Shared, &admitted);
+                let fetched =
+                    pin!(origin.fetch_admitted(request, None, Audience::Shared, &admitted));
                 let _ = breaker.run(call, Audience::Shared, &admitted, fetched).await;
             }
         });

@@ -66,7 +66,7 @@ impl Engine {
         let (engine, options) = (self.clone(), load.options());
         let leading = Leading { engine, leader, rules, load, options, reply: None };
         spawn(async move {
-            leading.run(miss.prior).await;
+            Box::pin(leading.run(miss.prior)).await;
             drop(refreshing);
         });
     }

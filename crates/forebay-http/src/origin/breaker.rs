@@ -1,7 +1,7 @@
 //! Circuit breaker of a site: rejects requests to an origin that fails or is too slow.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
@@ -93,10 +93,9 @@ impl SiteBreaker {
         mut call: RunningCall<'_>,
         company: Audience,
         admitted: &Notify,
-        exchange: impl Future<Output = Result<Response<B>, LoadError>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<Response<B>, LoadError>>>,
     ) -> Result<Response<B>, LoadError> {
-        let (mut exchange, mut opened) = (pin!(exchange), pin!(self.opened.notified()));
-        let mut admitted = pin!(admitted.notified());
+        let (mut opened, mut admitted) = (pin!(self.opened.notified()), pin!(admitted.notified()));
         let mut slow = pin!(sleep_until(call.begun + self.slow_call));
         let may_become_slow = call.is_timed && !self.slow_call.is_zero();
         let (mut waits, mut is_timed) = (may_become_slow, false);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -79,6 +80,11 @@ pub(super) struct Endpoint {
     /// Number of the address with which the next connection begins.
     next_address: AtomicUsize,
 }
+
+/// Future of a new connection; absent if it speaks HTTP/1.1 and is not of the pool.
+type Opening<'a> = Pin<
+    Box<dyn Future<Output = Result<Opened<Option<PooledConnection>>, ConnectError>> + Send + 'a>,
+>;
 
 /// Numbers of events of an endpoint since it was configured.
 #[derive(Debug, Default)]
@@ -275,7 +281,13 @@ impl Endpoint {
 
     /// Opens a connection, with the version of HTTP that the server chooses. `list` is where an
     /// HTTP/2 connection will be.
-    async fn open(
+    ///
+    /// The future is boxed, because otherwise each request would reserve space for a handshake.
+    fn open<'a>(&'a self, offer: Offer, list: Option<&'a Arc<Http2List>>) -> Opening<'a> {
+        Box::pin(self.open_connection(offer, list))
+    }
+
+    async fn open_connection(
         &self,
         offer: Offer,
         list: Option<&Arc<Http2List>>,

@@ -28,7 +28,6 @@ use crate::service::early_hints::early_hints;
 use crate::service::forward::{Forward, is_last_hop};
 use crate::service::{LoggedRequest, PendingFetch, Routed, Service, secure};
 use crate::site::Site;
-use parts::PartialOutcome;
 
 /// Request that needs the origin. It owns all that it uses of the client's request.
 pub(crate) struct OriginRequest<'s> {
@@ -111,7 +110,8 @@ impl<'s> OriginRequest<'s> {
         }
         let done = match self.client_request(parts.headers) {
             Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
-                self.head(request, &pending).await
+                // Boxed, because otherwise each GET would reserve space for it.
+                Box::pin(self.head(request, &pending)).await
             }
             Ok(request) => self.fetch(request, pending, &method).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
@@ -145,15 +145,12 @@ impl<'s> OriginRequest<'s> {
         let fetch_mode = self.fetch_mode(method, &request.headers, &pending);
         let load = HttpLoad::new(request, engine, key, fetch_mode);
         let load_request = LoadRequest { key: &pending.key, demand: &pending.demand, load: &load };
-        if *method != Method::GET || pending.wanting.has_prior() {
+        let has_range = *method == Method::GET && load.headers().contains_key(RANGE);
+        if !has_range || pending.wanting.has_prior() {
             return self.fetch_whole(load_request, pending.wanting, method).await;
         }
-        match self.answer_with_parts(load_request).await {
-            PartialOutcome::Answered(done) => done,
-            PartialOutcome::FetchWhole(parts) => {
-                self.deliver_whole_or_part(load_request, pending.wanting, parts).await
-            }
-        }
+        // Boxed, because otherwise each GET would reserve space for it.
+        Box::pin(self.fetch_range(load_request, pending.wanting)).await
     }
 
     /// Returns `true` if no stored response can answer a HEAD or be updated by it.

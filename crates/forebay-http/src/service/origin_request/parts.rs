@@ -29,7 +29,7 @@ const WHOLE_MAX: u64 = 16 << 20;
 const BELOW: &[u8] = b"below";
 
 /// Result of a lookup among the stored parts.
-pub(super) enum PartialOutcome {
+enum PartialOutcome {
     /// The response, made from stored parts or a newly loaded one.
     Answered(LabelledResponse),
     /// The whole body must be fetched.
@@ -38,7 +38,7 @@ pub(super) enum PartialOutcome {
 
 /// Support of the origin for range requests of this target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RangeSupport {
+enum RangeSupport {
     /// Not known to be refused.
     Assumed,
     /// A recent range request got a response other than 206.
@@ -46,12 +46,23 @@ pub(super) enum RangeSupport {
 }
 
 impl OriginRequest<'_> {
-    /// Answers from stored parts, or loads the requested part.
-    pub(super) async fn answer_with_parts(&self, load_request: LoadRequest<'_>) -> PartialOutcome {
-        let headers = load_request.load.headers();
-        if !headers.contains_key(RANGE) {
-            return PartialOutcome::FetchWhole(RangeSupport::Assumed);
+    /// Answers a GET with `Range` for which no whole body is stored.
+    pub(super) async fn fetch_range(
+        &self,
+        load_request: LoadRequest<'_>,
+        wanting: Miss,
+    ) -> LabelledResponse {
+        match self.answer_with_parts(load_request).await {
+            PartialOutcome::Answered(done) => done,
+            PartialOutcome::FetchWhole(parts) => {
+                self.deliver_whole_or_part(load_request, wanting, parts).await
+            }
         }
+    }
+
+    /// Answers from stored parts, or loads the requested part.
+    async fn answer_with_parts(&self, load_request: LoadRequest<'_>) -> PartialOutcome {
+        let headers = load_request.load.headers();
         let key = partial::key_of(load_request.key.borrowed());
         let look = self.service.engine().lookup(&self.ask(
             key.borrowed(),
@@ -115,7 +126,7 @@ impl OriginRequest<'_> {
 
     /// Fetches the whole body. If its head states a size beyond the limit, the requested part is
     /// loaded instead.
-    pub(super) async fn deliver_whole_or_part(
+    async fn deliver_whole_or_part(
         &self,
         load_request: LoadRequest<'_>,
         wanting: Miss,

@@ -1,4 +1,4 @@
-//! HTTP/1 connection: the guard alone between two exchanges, hyper around it during one.
+//! HTTP/1 connection: the guard alone, and hyper around it while it has requests for hyper.
 //!
 //! hyper's connection has buffers of 16 KiB. An idle connection, and one whose requests are all
 //! direct hits, has none.
@@ -7,13 +7,16 @@ use std::convert::Infallible;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{Connection, Parts};
 use hyper::service::HttpService;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Sleep, sleep};
 
+use super::woken_only::WokenOnly;
 use crate::request_guard::{Exchanges, Guarded, http1_builder};
 use crate::response::body::ResponseBody;
 
@@ -33,17 +36,22 @@ impl<T> ClientService for T where
 /// hyper's connection around the guard.
 type HyperConnection<S, A> = Pin<Box<Connection<TokioIo<Box<Guarded<S>>>, A>>>;
 
+/// Time without a request for hyper after which its connection is dropped. A new one costs about
+/// 2 µs, so that it must not be built for each request of a busy connection.
+const RELEASE_AFTER: Duration = Duration::from_secs(1);
+
 /// HTTP/1 connection of a client.
 pub(super) struct Http1Connection<S, A: ClientService> {
     state: State<S, A>,
     exchanges: Exchanges,
+    release: ReleaseTimer,
     is_stopping: bool,
 }
 
 enum State<S, A: ClientService> {
     /// No request is for hyper.
     Waiting(Box<Guarded<S>>, A),
-    /// hyper has a request that is not answered.
+    /// hyper has a request, or had one in the last two seconds.
     Serving(HyperConnection<S, A>),
     Ended,
 }
@@ -54,7 +62,8 @@ where
     A: ClientService,
 {
     pub(super) fn new(guarded: Box<Guarded<S>>, exchanges: Exchanges, service: A) -> Self {
-        Self { state: State::Waiting(guarded, service), exchanges, is_stopping: false }
+        let release = ReleaseTimer::default();
+        Self { state: State::Waiting(guarded, service), exchanges, release, is_stopping: false }
     }
 
     /// Ends the connection after the current request.
@@ -78,7 +87,10 @@ where
                         true
                     }
                     Poll::Pending if self.exchanges.hyper_is_busy() => return Poll::Pending,
-                    Poll::Pending => false,
+                    Poll::Pending => {
+                        ready!(self.release.poll(self.exchanges.closed(), cx));
+                        false
+                    }
                 },
                 State::Ended => return Poll::Pending,
             };
@@ -105,6 +117,86 @@ where
                 return Poll::Ready(Ok(guarded));
             }
             self.state = State::Waiting(guarded, service);
+        }
+    }
+}
+
+/// Timer of [`RELEASE_AFTER`]. It is not moved at each request: when it fires, it starts again if
+/// hyper has answered requests since.
+#[derive(Default)]
+struct ReleaseTimer {
+    timer: Option<WokenOnly<Sleep>>,
+    /// Number of requests that hyper had answered when the timer was started.
+    answered: u64,
+}
+
+impl ReleaseTimer {
+    /// Waits until hyper has answered no further request for the whole time. `answered` is the number
+    /// of those that it has answered by now.
+    fn poll(&mut self, answered: u64, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let timer = match &mut self.timer {
+                Some(timer) => timer,
+                None => {
+                    self.answered = answered;
+                    self.timer.insert(WokenOnly::new(sleep(RELEASE_AFTER)))
+                }
+            };
+            ready!(Pin::new(timer).poll(cx));
+            self.timer = None;
+            if self.answered == answered {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use hyper::service::service_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::request_guard::ClientTimeouts;
+
+    #[tokio::test(start_paused = true)]
+    async fn hyper_is_released_a_second_after_its_last_request_and_built_again() {
+        let (mut client, io) = duplex(1 << 10);
+        let guarded = Box::new(Guarded::new(io, ClientTimeouts::default(), Arc::default()));
+        let exchanges = guarded.exchanges();
+        let opened = exchanges.clone();
+        let service = service_fn(move |_: Request<Incoming>| {
+            let body = ResponseBody::whole(Bytes::from_static(b"x")).during(opened.open());
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let mut connection = Http1Connection::new(guarded, exchanges, service);
+        let mut is_serving = async || {
+            poll_fn(|cx| Poll::Ready(assert!(connection.poll(cx).is_pending()))).await;
+            matches!(connection.state, State::Serving(_))
+        };
+        assert!(!is_serving().await);
+        let mut received = [0; 1 << 10];
+        for _ in 0..3 {
+            for _ in 0..2 {
+                client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+                assert!(is_serving().await);
+                let length = client.read(&mut received).await.unwrap();
+                assert!(received[..length].ends_with(b"\r\n\r\nx"));
+                advance(RELEASE_AFTER - Duration::from_millis(10)).await;
+                assert!(is_serving().await);
+            }
+            advance(2 * RELEASE_AFTER).await;
+            // The timer starts again if there was a request since its start.
+            if is_serving().await {
+                advance(2 * RELEASE_AFTER).await;
+            }
+            assert!(!is_serving().await);
         }
     }
 }

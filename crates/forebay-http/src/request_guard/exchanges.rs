@@ -113,7 +113,7 @@ impl Exchanges {
     }
 
     /// Returns the number of requests that have been answered.
-    pub(super) fn closed(&self) -> u64 {
+    pub(crate) fn closed(&self) -> u64 {
         self.state.closed.load(Ordering::SeqCst)
     }
 

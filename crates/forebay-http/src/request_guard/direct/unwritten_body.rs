@@ -33,6 +33,7 @@ impl UnwrittenBody {
         self.reader = Some(reader).filter(|reader| reader.left() > 0);
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.reader.is_none()
     }
@@ -72,6 +73,9 @@ impl UnwrittenBody {
 
     /// Removes bytes that were written. Of a long body, only the piece that was begun is kept.
     pub(super) fn advance(&mut self, mut written: usize) {
+        if self.is_empty() {
+            return;
+        }
         let mut done = 0;
         for piece in &mut self.pieces {
             let taken = written.min(piece.len());

@@ -45,6 +45,7 @@ use crate::listener::socket::listen;
 use crate::listener::tls::Tls;
 use crate::live::Live;
 use crate::log::Log;
+use crate::otlp::SpanCounts;
 use crate::probe;
 use crate::reload::Reload;
 use crate::small_server::{self, Answer, ServerLimits, text};
@@ -97,6 +98,7 @@ pub(crate) struct AdminState {
     pub(crate) disk: Option<Arc<Disk>>,
     pub(crate) bounds: TierBounds,
     pub(crate) monitor: Monitor,
+    pub(crate) spans: Arc<SpanCounts>,
     /// Limit on the log lines of refused requests.
     pub(crate) audit_limits: WarningLimits,
     /// URL of the first listener for clients.
@@ -135,6 +137,7 @@ impl AdminState {
         }
         service.metrics().set_phase(service.phase());
         service.metrics().set_usage(usage::of_process());
+        service.metrics().set_spans(self.spans.by_result());
         let (log, dropped) = log.dropped();
         service.metrics().set_log_dropped(log, dropped);
     }

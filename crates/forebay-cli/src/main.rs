@@ -41,6 +41,7 @@ mod log;
 mod machine;
 mod manual;
 mod origin;
+mod otlp;
 mod output;
 mod probe;
 mod probe_command;

@@ -36,7 +36,7 @@ use crate::stop::{Signals, hang_ups, log_rotations, raise_open_files};
 use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
 use crate::warm::before_ready;
-use crate::{log, sanity, service_manager, settings};
+use crate::{log, otlp, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 use shutdown::ShutdownTimes;
@@ -142,6 +142,7 @@ impl Running {
         let shared = shared::connect(&config, &clock)?;
         let service = Arc::new(service(&config, disk.clone(), &shared, &clock)?);
         service.log_access(log.access(&config));
+        let spans = otlp::trace(config.trace.as_ref(), &service, &log);
         let front = Arc::new(GuardCounters::default());
         let limits = AddressLimits::new(config.connections_per_address_max);
         let tls = Tls::load(&config)?.map(Arc::new);
@@ -187,6 +188,7 @@ impl Running {
             shared,
             bounds: TierBounds::of(reload.started_with()),
             monitor: Monitor::new(),
+            spans,
             audit_limits: WarningLimits::default(),
             url: listeners.urls().next(),
             started: Instant::now(),

@@ -18,5 +18,6 @@ pub mod preferences;
 pub mod range;
 pub mod segment;
 pub mod served;
+pub mod trace_context;
 pub mod value;
 pub mod vary;

@@ -41,7 +41,7 @@ macro_rules! targets {
 
 targets! {
     codec conditions date directives frame framing groups head hop invalidated key lifetime parts
-    policy preferences range segment served value vary
+    policy preferences range segment served trace_context value vary
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use forebay_engine::{Lookup, Select};
+use forebay_semantics::FieldLines as _;
 use forebay_semantics::client_address::AddressField;
 use http::Version;
 
@@ -29,7 +30,9 @@ use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::compress::choose::choose_as;
 use crate::load::selecting;
 use crate::phase::Phase;
-use crate::record::{CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields};
+use crate::record::{
+    CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields, TRACEPARENT,
+};
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::rules::{RequestRules, RoutedRequest};
 use crate::service::{Service, secure};
@@ -113,8 +116,8 @@ impl DirectHits {
         let labels = Labels::of(slot, CacheResult::Hit);
         let mut record = Record::new(labels, request.method(), written.status, begun);
         record.bytes = written.body;
-        if self.service.needs_fields() {
-            record.access = Some(self.access_fields(&request, &peer, &written));
+        if self.service.may_need_fields() {
+            record.access = self.access_fields(&request, &peer, &written);
         }
         output.add_record(record);
         Some(request.head.length)
@@ -122,21 +125,26 @@ impl DirectHits {
 }
 
 impl DirectHits {
-    /// Collects the facts about a hit for the access log.
+    /// Collects the facts about a hit for the access log, or for its trace.
     #[cold]
     fn access_fields(
         &self,
         request: &PlainRequest<'_>,
         peer: &Peer,
         written: &Written,
-    ) -> Box<RequestFields> {
+    ) -> Option<Box<RequestFields>> {
+        let trace = self.service.begin_hit_trace(request.lines_named(TRACEPARENT).next());
+        if trace.is_none() && !self.service.needs_fields() {
+            return None;
+        }
         let fields = RequestFields::of(self.service.request_id(), peer, request);
         let (version, host) = (Version::HTTP_11, request.head.host.as_bytes());
         let mut fields = fields.with_line(request.method(), request.head.target, version, host);
         let status = written.cache_status.to_bytes();
         fields.outcome = Outcome::of_status(str::from_utf8(&status).unwrap_or_default());
         fields.outcome.age = Some(written.age);
-        Box::new(fields)
+        fields.trace = trace;
+        Some(Box::new(fields))
     }
 }
 

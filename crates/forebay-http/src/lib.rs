@@ -58,8 +58,8 @@ pub use metrics::{DrainCut, Metrics};
 pub use origin_status::BudgetStatus;
 pub use phase::Phase;
 pub use record::{
-    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, MethodLabel, Outcome, RequestFields,
-    RequestId, SiteSlot,
+    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, LoadExchange, LoadSpan, MethodLabel,
+    Outcome, RequestFields, RequestId, RequestSpan, SiteSlot, SpanExporter, TraceSettings, Tracer,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

@@ -17,6 +17,7 @@ mod part;
 mod received;
 mod rule_edits;
 mod selecting;
+mod span;
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -24,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::Key;
+use forebay_core::{Key, KeyRef};
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
     Loaded, Outcome, Select, Waiting, Watch,
@@ -123,6 +124,11 @@ impl HttpLoad {
         Self(Arc::new(LoadState { request, engine, key, fetch_mode, details }))
     }
 
+    /// Returns the key of the stored response.
+    fn key(&self) -> KeyRef<'_> {
+        self.0.key.borrowed()
+    }
+
     pub(crate) fn request(&self) -> &ClientRequest {
         &self.0.request
     }
@@ -174,7 +180,10 @@ impl Load for HttpLoad {
         let request = &self.0.request;
         request.note_stale(prior.as_deref());
         let begun = request.clock.exact();
-        let loaded = request.with_timeout(pin!(self.0.load(prior.as_deref(), company))).await;
+        let loaded = {
+            let load = pin!(self.0.load(prior.as_deref(), company));
+            request.with_timeout(method, self.0.key.borrowed(), load).await
+        };
         request.log_failure(method, prior.as_deref(), &loaded);
         request.record_decision(self.0.key.borrowed(), &loaded, begun);
         loaded

@@ -499,6 +499,11 @@ impl Metrics {
         self.process.set_log_dropped(log, total);
     }
 
+    /// Sets the numbers of spans since the start of the process, by their result.
+    pub fn set_spans(&self, totals: [(&'static str, u64); 3]) {
+        self.process.set_spans(totals);
+    }
+
     /// Counts a configuration reload: `taken` if it was applied, otherwise rejected.
     pub fn count_reload(&self, taken: bool) {
         let result = if taken { "ok" } else { "refused" };

@@ -9,6 +9,7 @@ pub(crate) mod decisions;
 mod feed;
 mod labels;
 mod open;
+mod trace;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,6 +21,11 @@ pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
 pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
+pub use trace::{LoadExchange, LoadSpan, RequestSpan, SpanExporter, TraceSettings, Tracer};
+pub(crate) use trace::{LoadTrace, RequestTrace};
+
+/// Field with the ids of a trace and of a span (W3C Trace Context).
+pub(crate) const TRACEPARENT: &str = "traceparent";
 
 /// Number of a site in the metrics. The same id has the same number for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,7 @@ use crate::origin::RequestBody;
 use crate::phase::Phase;
 use crate::record::{
     self, AccessLog, CacheResult, ConnectionEnd, Feed, Labels, OpenRecord, Record, RequestFields,
-    RequestId, SiteSlot,
+    RequestId, RequestTrace, SiteSlot, Tracer,
 };
 use crate::request_guard::{Exchange, GuardCounters};
 use crate::response::body::ResponseBody;
@@ -143,9 +143,29 @@ impl Service {
         self.recorder.feed()
     }
 
-    /// Returns `true` if the access log or the feed needs the fields of requests.
+    /// Traces the requests that begin from now on. At first none are traced.
+    pub fn trace(&self, tracer: Option<Arc<Tracer>>) {
+        self.recorder.trace(tracer);
+    }
+
+    /// Returns `true` if the access log, the feed or the tracer may need the fields of a request.
+    pub(crate) fn may_need_fields(&self) -> bool {
+        self.recorder.may_need_fields()
+    }
+
+    /// Returns `true` if the access log or the feed needs the fields of every request.
     pub(crate) fn needs_fields(&self) -> bool {
         self.recorder.needs_fields()
+    }
+
+    /// Begins the trace of a request with this `traceparent`, if requests are traced.
+    pub(crate) fn begin_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+        self.recorder.begin_trace(traceparent)
+    }
+
+    /// Begins the trace of a hit with this `traceparent`, if it is traced.
+    pub(crate) fn begin_hit_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+        self.recorder.begin_hit_trace(traceparent)
     }
 
     /// Replaces all sites. The ids must be unique.
@@ -302,7 +322,7 @@ impl Service {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let Context { connection, exchange, pending } = context;
+        let Context { connection, exchange: _, pending } = context;
         if challenge::is_challenge(&parts)
             && let Some(mut response) = Box::pin(self.challenge(&parts)).await
         {
@@ -324,22 +344,22 @@ impl Service {
             // and every hit would move it.
             Dispatch::Switch(origin_request, protocols) => {
                 pending.set_site(origin_request.slot());
-                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                let (origin_request, interims) = origin_request.with_context(context, &parts);
                 (Box::pin(origin_request.switch(parts, protocols)), interims)
             }
             Dispatch::Forward(origin_request) => {
                 pending.set_site(origin_request.slot());
-                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                let (origin_request, interims) = origin_request.with_context(context, &parts);
                 (Box::pin(origin_request.forward(parts, request_body(body))), interims)
             }
             Dispatch::ByBody(origin_request) => {
                 pending.set_site(origin_request.slot());
-                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                let (origin_request, interims) = origin_request.with_context(context, &parts);
                 (Box::pin(origin_request.by_body(parts, request_body(body))), interims)
             }
             Dispatch::Fetch(origin_request, fetch) => {
                 pending.set_site(origin_request.slot());
-                let (origin_request, interims) = origin_request.with_interims(exchange, &parts);
+                let (origin_request, interims) = origin_request.with_context(context, &parts);
                 (Box::pin(origin_request.obtain(parts, *fetch)), interims)
             }
         };

@@ -8,6 +8,7 @@ pub mod client_address;
 pub mod hop;
 pub mod networks;
 pub(crate) mod scheme;
+pub mod trace_context;
 pub mod trailers;
 
 use std::net::IpAddr;

@@ -21,6 +21,7 @@
 //! | invalidation by POST, PUT or DELETE | 9111 section 4.4 | [`unsafe_methods`] |
 //! | cache groups | 9875 | [`mod@groups`] |
 //! | hop-by-hop fields, `Via` | 9110 sections 7.6.1, 7.6.3 | [`hop`] |
+//! | ids of distributed traces | W3C Trace Context | [`trace_context`] |
 //! | request loops | 8586 | [`cdn_loop`] |
 //! | trailers | 9110 section 6.5 | [`trailers`] |
 //! | forwarding fields for the origin | 9110 section 7.6; 7239 | [`forwarding`] |
@@ -62,7 +63,7 @@ pub use directives::{Directives, Scope};
 pub use fields::{FieldLines, date};
 pub use forwarding::networks::{self, Networks, PeerAddress};
 pub use forwarding::scheme::Scheme;
-pub use forwarding::{cdn_loop, client_address, hop, trailers};
+pub use forwarding::{cdn_loop, client_address, hop, trace_context, trailers};
 pub use freshness::demand::{self, demand};
 pub use freshness::lifetime::{self, SetBy, initial_age, lifetime};
 pub use invalidation::groups;

@@ -81,6 +81,7 @@ pub(crate) struct File {
     pub(crate) redis: Option<RedisFile>,
     pub(crate) disk: Section,
     pub(crate) access: Section,
+    pub(crate) trace: Section,
     pub(crate) sites: Vec<SiteFile>,
     /// `[[rule]]`: rules of every site, before its own.
     pub(crate) rules: Option<Typed>,
@@ -99,6 +100,7 @@ impl File {
             redis: None,
             disk: Section::empty(Table::Disk, "disk", place),
             access: Section::empty(Table::Access, "access", place),
+            trace: Section::empty(Table::Trace, "trace", place),
             sites: Vec::new(),
             rules: None,
             whole: true,
@@ -199,6 +201,7 @@ impl Walk<'_> {
                 "memory" => self.table(value, &mut file.memory),
                 "disk" => self.table(value, &mut file.disk),
                 "access" => self.table(value, &mut file.access),
+                "trace" => self.table(value, &mut file.trace),
                 "redis" => file.redis = self.redis(Table::Redis.path(), value),
                 "site" => file.sites = self.sites(value),
                 "rule" => {

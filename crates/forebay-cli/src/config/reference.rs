@@ -94,6 +94,9 @@ fn introduction(table: Table) -> &'static str {
              ([security.md](security.md#rate-limits))."
         }
         Table::Access => "The access log; `access_log` selects its format.",
+        Table::Trace => {
+            "Distributed traces ([operating.md](operating.md#traces)). Without `endpoint` nothing is traced."
+        }
         Table::SiteOrigin => {
             "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
         }

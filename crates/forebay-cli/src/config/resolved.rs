@@ -13,6 +13,7 @@ mod origin;
 mod redis;
 mod sites;
 mod tls;
+mod trace;
 
 use super::file::{File, Section};
 use super::host::HostPattern;
@@ -41,6 +42,7 @@ pub(crate) use listeners::ResolvedListener;
 use listeners::Surroundings;
 pub(crate) use redis::ResolvedRedis;
 pub(crate) use tls::ResolvedTls;
+pub(crate) use trace::ResolvedTrace;
 
 /// Maximum size of a configuration file in bytes; a thousand sites need a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -93,6 +95,8 @@ pub(crate) struct ResolvedConfig {
     pub(crate) log_format: LogFormat,
     /// Access log.
     pub(crate) access: ResolvedAccess,
+    /// Export of traces, if there is one.
+    pub(crate) trace: Option<ResolvedTrace>,
     /// Memory tier.
     pub(crate) memory: ResolvedMemory,
     /// Shared tier of all sites, if any.
@@ -266,6 +270,7 @@ impl ResolvedConfig {
             ("site.redis", self.sites_share_otherwise(other)),
             ("site.lease", self.leases_differ_in(other)),
             ("disk", self.disk != other.disk),
+            ("trace", self.trace != other.trace),
         ];
         options.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -429,6 +434,7 @@ fn build(
     let log = provenance.read(top, &options::LOG);
     let log_format = provenance.read(top, &options::LOG_FORMAT);
     let access = access::access(file, folder, provenance);
+    let trace = trace::trace(file, provenance);
     let memory = memory(file, provenance);
     let disk = disk::disk(file, disk_folder, provenance);
     Some(ResolvedConfig {
@@ -448,6 +454,7 @@ fn build(
         log: log?,
         log_format: log_format?,
         access: access?,
+        trace: trace?,
         memory: memory?,
         disk: disk?,
         sites: sites?,

@@ -13,6 +13,8 @@ pub(crate) enum Table {
     TlsCertificate,
     /// `[access]`
     Access,
+    /// `[trace]`
+    Trace,
     /// `[tls.acme]`
     TlsAcme,
     /// `[tls.acme.external_account]`
@@ -53,12 +55,13 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables, in the order of `docs/config.md`.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Top,
         Self::Listener,
         Self::Tls,
         Self::TlsCertificate,
         Self::Access,
+        Self::Trace,
         Self::TlsAcme,
         Self::TlsAcmeAccount,
         Self::Memory,
@@ -87,6 +90,7 @@ impl Table {
             Self::Tls => "tls",
             Self::TlsCertificate => "tls.certificates",
             Self::Access => "access",
+            Self::Trace => "trace",
             Self::TlsAcme => "tls.acme",
             Self::TlsAcmeAccount => "tls.acme.external_account",
             Self::Memory => "memory",
@@ -116,6 +120,7 @@ impl Table {
             Self::Tls => "[tls]",
             Self::TlsCertificate => "[[tls.certificates]]",
             Self::Access => "[access]",
+            Self::Trace => "[trace]",
             Self::TlsAcme => "[tls.acme]",
             Self::TlsAcmeAccount => "[tls.acme.external_account]",
             Self::Memory => "[memory]",
@@ -140,7 +145,9 @@ impl Table {
     /// Names of its subtables.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Top => &["listener", "tls", "access", "memory", "disk", "redis", "site", "rule"],
+            Self::Top => {
+                &["listener", "tls", "access", "trace", "memory", "disk", "redis", "site", "rule"]
+            }
             Self::Tls => &["certificates", "acme"],
             Self::TlsAcme => &["external_account"],
             Self::Redis => &["sentinel", "fallback"],

@@ -94,6 +94,7 @@ mod stop;
 mod tier;
 mod tls;
 mod tools;
+mod traces;
 mod versions;
 mod warm;
 mod world;

@@ -118,7 +118,10 @@ impl Load for ByBodyLoad {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         let request = self.load.request();
-        let loaded = request.with_timeout(pin!(self.ask(prior.as_deref(), company))).await;
+        let loaded = {
+            let asked = pin!(self.ask(prior.as_deref(), company));
+            request.with_timeout(&self.method, self.load.key(), asked).await
+        };
         request.log_failure(&self.method, prior.as_deref(), &loaded);
         loaded
     }

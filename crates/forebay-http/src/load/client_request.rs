@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{WallTime, may_fall_back};
+use forebay_core::{KeyRef, WallTime, may_fall_back};
 use forebay_engine::{Audience, Clock, Entry, Head, LoadError, Loaded, Select};
 use forebay_semantics::{cdn_loop, forwarding, hop, validate};
 use http::header::{
@@ -21,7 +21,7 @@ use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
 use crate::origin::{Again, FetchRequest, LoadUrgency, is_idle_close, no_body};
-use crate::record::RequestId;
+use crate::record::{LoadTrace, RequestId};
 use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
 use crate::site::Site;
@@ -58,6 +58,8 @@ pub(crate) struct ClientRequest {
     pub(crate) recorder: DecisionRecorder,
     /// Urgency of the load.
     pub(crate) urgency: LoadUrgency,
+    /// Trace of the load, if requests are traced.
+    pub(crate) trace: Option<Arc<LoadTrace>>,
 }
 
 impl Select for ClientRequest {
@@ -68,15 +70,22 @@ impl Select for ClientRequest {
 }
 
 impl ClientRequest {
-    /// Limits a load to `fetch_timeout` plus [`TIMEOUT_MARGIN`]. The future of a load is large, so
-    /// it stays where it is.
+    /// Limits a load of this key to `fetch_timeout` plus [`TIMEOUT_MARGIN`], and traces it. The
+    /// future of a load is large, so it stays where it is.
     pub(super) async fn with_timeout(
         &self,
+        method: &Method,
+        key: KeyRef<'_>,
         load: Pin<&mut impl Future<Output = Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
+        let span = self.begin_span(method, Some(key));
         let patience = self.rules.fetch_timeout(&self.site);
         let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
-        loaded.unwrap_or(Err(LoadError::TimedOut(patience)))
+        let loaded = loaded.unwrap_or(Err(LoadError::TimedOut(patience)));
+        if let Some(span) = span {
+            span.end_load(&loaded);
+        }
+        loaded
     }
 
     /// Records whether the stored response may be served if the load does not start.
@@ -139,6 +148,9 @@ impl ClientRequest {
         forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
         if let Ok(id) = HeaderValue::try_from(self.id.to_string()) {
             headers.insert(X_REQUEST_ID, id);
+        }
+        if let Some(context) = self.trace.as_ref().and_then(|trace| trace.context()) {
+            self.replace_trace(&mut headers, context);
         }
         let host = self.site.settings.origin.host.clone().or(authority);
         if let Some(host) = host {

@@ -62,7 +62,8 @@ impl Load for PartLoad {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         let request = self.0.request();
-        request.with_timeout(pin!(self.part(prior.as_deref(), company))).await
+        let part = pin!(self.part(prior.as_deref(), company));
+        request.with_timeout(&Method::GET, self.0.key(), part).await
     }
 }
 

@@ -46,6 +46,11 @@ struct LogLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SpanLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BecauseLabel {
     because: &'static str,
 }
@@ -58,6 +63,7 @@ pub(super) struct ProcessMetrics {
     reload_success: Gauge<f64, AtomicU64>,
     drain_cut: Family<WhatLabel, Counter>,
     log_dropped: Family<LogLabel, Counter<u64>>,
+    spans: Family<SpanLabel, Counter<u64>>,
 }
 
 impl ProcessMetrics {
@@ -81,6 +87,12 @@ impl ProcessMetrics {
             "log_dropped",
             "Log lines dropped because the queue of the log was full or writing failed",
             self.log_dropped.clone(),
+        );
+        registry.register(
+            "spans",
+            "Spans of traces, by result: accepted by the collector, dropped because the queue was full, \
+             or not accepted",
+            self.spans.clone(),
         );
         registry.register(
             "config_last_reload_successful",
@@ -117,6 +129,12 @@ impl ProcessMetrics {
 
     pub(super) fn drain_cut_of(&self, cut: DrainCut) -> Counter {
         self.drain_cut.get_or_create(&WhatLabel { what: cut.label() }).clone()
+    }
+
+    pub(super) fn set_spans(&self, totals: [(&'static str, u64); 3]) {
+        for (result, total) in totals {
+            raise(&self.spans.get_or_create(&SpanLabel { result }), total);
+        }
     }
 
     pub(super) fn set_log_dropped(&self, log: &'static str, total: u64) {

@@ -64,6 +64,11 @@ impl LoadUrgency {
         let _ = self.waiting.set(waiting);
     }
 
+    /// Returns `true` if clients have a stored response meanwhile.
+    pub(crate) fn is_refresh(&self) -> bool {
+        self.waiting.get().is_some_and(Waiting::is_refresh)
+    }
+
     /// Records that a stored response may be served if the load fails.
     pub(crate) fn set_has_stale(&self) {
         let _ = self.has_stale.set(());

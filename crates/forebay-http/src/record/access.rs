@@ -1,13 +1,14 @@
 //! Entry of the access log: a record, and what else is known of its request.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_semantics::{FieldLines, PeerAddress};
+use forebay_semantics::{FieldLines, PeerAddress, Scheme};
 use http::header::{AGE, CACHE_STATUS, HeaderMap, REFERER, USER_AGENT};
 use http::{Method, Version};
 
-use super::{CacheResult, End, Record, RequestId};
+use super::{CacheResult, End, Record, RequestId, RequestTrace};
 use crate::client::peer::Peer;
 
 /// Maximum length of a value in the access log, in bytes.
@@ -49,6 +50,13 @@ impl fmt::Debug for AccessEntry<'_> {
 }
 
 impl<'a> AccessEntry<'a> {
+    /// Returns the lower tier that had the response.
+    #[must_use]
+    pub fn tier(&self) -> Option<&'a str> {
+        let is_stored = self.cache == CacheResult::Hit && self.why.is_some();
+        self.request.outcome.detail.as_deref().filter(|_| is_stored)
+    }
+
     pub(crate) fn of(
         record: &'a Record,
         request: &'a RequestFields,
@@ -84,6 +92,8 @@ pub struct RequestFields {
     pub target: Box<str>,
     /// Protocol version, such as `HTTP/1.1`; empty if the message is not a valid request.
     pub protocol: &'static str,
+    /// Scheme, as far as trusted proxies tell.
+    pub scheme: Scheme,
     /// Client, as far as trusted proxies tell.
     pub client: PeerAddress,
     /// Other end of the connection.
@@ -94,6 +104,8 @@ pub struct RequestFields {
     pub referer: Option<Box<str>>,
     /// Parameters of the member of this cache in `Cache-Status`, and the age of the response.
     pub outcome: Outcome,
+    /// Trace, if requests are traced.
+    pub(crate) trace: Option<Arc<RequestTrace>>,
 }
 
 /// Facts about a response from its own fields.
@@ -146,12 +158,20 @@ impl RequestFields {
             method: "-".into(),
             target: "-".into(),
             protocol: "",
+            scheme: peer.scheme,
             client: peer.client,
             peer: peer.socket,
             user_agent: value(&USER_AGENT),
             referer: value(&REFERER),
             outcome: Outcome::default(),
+            trace: None,
         }
+    }
+
+    /// Returns the id of the trace, if it is recorded.
+    #[must_use]
+    pub fn trace_id(&self) -> Option<u128> {
+        self.trace.as_ref()?.recorded_id()
     }
 
     /// Adds the request line and the host.

@@ -19,14 +19,15 @@ use crate::client::peer::Peer;
 use crate::failure::Failure;
 use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad};
 use crate::origin::{ClientFault, LoadUrgency, RequestBody, no_body};
-use crate::record::{CacheResult, Labels, RequestId, SiteSlot};
-use crate::request_guard::{Exchange, Interims};
+use crate::record::decisions::hash;
+use crate::record::{CacheResult, Labels, RequestId, RequestTrace, SiteSlot};
+use crate::request_guard::Interims;
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{RequestRules, RuleChanges, Served, Values, finish};
 use crate::service::early_hints::early_hints;
 use crate::service::forward::{Forward, is_last_hop};
-use crate::service::{LoggedRequest, PendingFetch, Routed, Service, secure};
+use crate::service::{Context, LoggedRequest, PendingFetch, Routed, Service, secure};
 use crate::site::Site;
 
 /// Request that needs the origin. It owns all that it uses of the client's request.
@@ -42,6 +43,7 @@ pub(crate) struct OriginRequest<'s> {
     why: Why,
     interims: Interims,
     rules: RequestRules,
+    trace: Option<Arc<RequestTrace>>,
 }
 
 /// Key, demand and load of one request.
@@ -75,6 +77,7 @@ impl<'s> OriginRequest<'s> {
             why,
             interims: Interims::default(),
             rules: routed.rules,
+            trace: None,
         }
     }
 
@@ -83,14 +86,15 @@ impl<'s> OriginRequest<'s> {
         self.slot
     }
 
-    /// Connects interim responses with the client. RFC 9110 section 15.2: they are not sent to an
-    /// HTTP/1.0 client.
-    pub(crate) fn with_interims(
+    /// Connects the trace and the interim responses with the client. RFC 9110 section 15.2: interim
+    /// responses are not sent to an HTTP/1.0 client.
+    pub(in crate::service) fn with_context(
         mut self,
-        exchange: Option<&Exchange>,
+        context: Context<'_>,
         parts: &Parts,
     ) -> (Self, Interims) {
-        if let Some(exchange) = exchange.filter(|_| parts.version >= Version::HTTP_11) {
+        self.trace = context.pending.trace().cloned();
+        if let Some(exchange) = context.exchange.filter(|_| parts.version >= Version::HTTP_11) {
             self.interims = exchange.interims();
         }
         let interims = self.interims.clone();
@@ -206,7 +210,17 @@ impl<'s> OriginRequest<'s> {
         let ask = self.ask(key.borrowed(), demand, load);
         let bound = wanting.must_not_be_stale();
         let obtained = wanting.load(self.service.engine(), &ask, load.clone()).await;
+        self.note_followed(key.borrowed(), &obtained);
         obtained.map_err(|error| load_failure(error, bound, demand))
+    }
+
+    /// Lets the trace refer to the load of another request, if it answered this one.
+    fn note_followed(&self, key: KeyRef<'_>, obtained: &Result<Outcome, LoadError>) {
+        let Some(trace) = &self.trace else { return };
+        if obtained.as_ref().is_ok_and(|obtained| obtained.source != Source::Followed) {
+            return;
+        }
+        trace.follow(hash(key));
     }
 
     fn ask<'a>(&self, key: KeyRef<'a>, demand: &'a Demand, load: &'a HttpLoad) -> Lookup<'a> {
@@ -259,8 +273,13 @@ impl<'s> OriginRequest<'s> {
         cache: CacheResult,
     ) -> LabelledResponse {
         let headers = request.headers.clone();
+        let span = request.begin_span(&method, None);
         let forward = Forward { request, method: method.clone(), body, why: self.why };
-        match forward.send(self.service.engine()).await {
+        let sent = forward.send(self.service.engine()).await;
+        if let Some(span) = span {
+            span.end(sent.as_ref().map(|response| Some(response.status().as_u16())));
+        }
+        match sent {
             Ok(mut response) => {
                 let head = RequestHead { method: &method, headers: &headers };
                 self.service.encode(&self.site, head, &mut response);
@@ -301,6 +320,7 @@ impl<'s> OriginRequest<'s> {
                 why: self.why,
             },
             urgency: LoadUrgency::default(),
+            trace: self.trace.as_ref().map(|trace| trace.load().clone()),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Record of a request that has no response yet.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::header::HOST;
@@ -7,7 +8,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::client::peer::ConnectionInfo;
-use crate::record::{ConnectionEnd, Labels, Record, RequestFields, RequestId, SiteSlot};
+use crate::record::{
+    ConnectionEnd, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot, TRACEPARENT,
+};
 use crate::response::body::ResponseBody;
 use crate::service::Service;
 
@@ -39,13 +42,18 @@ impl<'s> PendingRecord<'s> {
         let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
         record.status = ABORTED;
         record.access =
-            service.needs_fields().then(|| access_fields(service, request, connection, id));
+            service.may_need_fields().then(|| access_fields(service, request, connection, id));
         Self { service, id, record: Some(record), site: AtomicU16::new(SiteSlot::NONE.0) }
     }
 
     /// Returns the id of the request.
     pub(super) const fn id(&self) -> RequestId {
         self.id
+    }
+
+    /// Returns the trace of the request, if requests are traced.
+    pub(super) fn trace(&self) -> Option<&Arc<RequestTrace>> {
+        self.record.as_ref()?.access.as_ref()?.trace.as_ref()
     }
 
     /// Sets the site of a request that may end without a response.
@@ -84,7 +92,8 @@ fn access_fields<B>(
     id: RequestId,
 ) -> Box<RequestFields> {
     let headers = request.headers();
-    let fields = RequestFields::of(id, &service.peer(connection, headers), headers);
+    let mut fields = RequestFields::of(id, &service.peer(connection, headers), headers);
+    fields.trace = service.begin_trace(headers.get(TRACEPARENT).map(HeaderValue::as_bytes));
     let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let host = authority.or_else(|| headers.get(HOST).map(HeaderValue::as_bytes));

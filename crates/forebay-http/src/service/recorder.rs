@@ -1,7 +1,7 @@
 //! Consumer of the records of responses.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -9,7 +9,15 @@ use forebay_engine::Clock;
 
 use crate::metrics::Metrics;
 use crate::phase::{CurrentPhase, Phase};
-use crate::record::{AccessEntry, AccessLog, ConnectionEnd, End, Feed, Record, Recorder};
+use crate::record::{
+    AccessEntry, AccessLog, ConnectionEnd, End, Feed, Record, Recorder, RequestTrace, Tracer,
+};
+
+/// Need of the access log or the feed: the fields of every request.
+const FIELDS: u8 = 1;
+
+/// Need of the tracer: the fields of traced requests.
+const TRACES: u8 = 1 << 1;
 
 /// Counts responses, and writes the access log, when they end.
 pub(super) struct ResponseRecorder {
@@ -17,18 +25,19 @@ pub(super) struct ResponseRecorder {
     clock: Arc<dyn Clock>,
     /// Phase of the process, which tells why a response was cut off.
     pub(super) phase: CurrentPhase,
-    /// Set while the access log or the feed needs the fields of requests. A request without them
-    /// reads only this flag.
-    needs_fields: AtomicBool,
+    /// [`FIELDS`] and [`TRACES`]. A request reads only this number while there is no need.
+    needs: AtomicU8,
     feed: Arc<Feed>,
     access_log: ArcSwapOption<Box<dyn AccessLog>>,
+    tracer: ArcSwapOption<Tracer>,
 }
 
 impl ResponseRecorder {
     pub(super) fn new(metrics: Arc<Metrics>, clock: Arc<dyn Clock>) -> Self {
-        let (phase, needs_fields) = (CurrentPhase::default(), AtomicBool::new(false));
+        let (phase, needs) = (CurrentPhase::default(), AtomicU8::new(0));
         let (feed, access_log) = (Arc::default(), ArcSwapOption::empty());
-        Self { metrics, clock, phase, needs_fields, feed, access_log }
+        let tracer = ArcSwapOption::empty();
+        Self { metrics, clock, phase, needs, feed, access_log, tracer }
     }
 
     /// Writes an entry for each response that begins from now on.
@@ -45,7 +54,25 @@ impl ResponseRecorder {
 
     fn update_needs(&self) {
         let needs_fields = self.access_log.load().is_some() || self.feed.is_open();
-        self.needs_fields.store(needs_fields, Ordering::Relaxed);
+        let fields = if needs_fields { FIELDS } else { 0 };
+        let traces = if self.tracer.load().is_some() { TRACES } else { 0 };
+        self.needs.store(fields | traces, Ordering::Relaxed);
+    }
+
+    /// Traces the requests that begin from now on.
+    pub(super) fn trace(&self, tracer: Option<Arc<Tracer>>) {
+        self.tracer.store(tracer);
+        self.update_needs();
+    }
+
+    /// Begins the trace of a request with this `traceparent`, if requests are traced.
+    pub(super) fn begin_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+        self.tracer.load().as_ref().map(|tracer| tracer.begin(traceparent))
+    }
+
+    /// Begins the trace of a hit with this `traceparent`, if it is traced.
+    pub(super) fn begin_hit_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+        self.tracer.load().as_ref().and_then(|tracer| tracer.begin_hit(traceparent))
     }
 
     /// Returns the feed.
@@ -53,9 +80,14 @@ impl ResponseRecorder {
         &self.feed
     }
 
-    /// Returns `true` if the access log or the feed needs the fields of requests.
+    /// Returns `true` if the access log, the feed or the tracer may need the fields of a request.
+    pub(super) fn may_need_fields(&self) -> bool {
+        self.needs.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns `true` if the access log or the feed needs the fields of every request.
     pub(super) fn needs_fields(&self) -> bool {
-        self.needs_fields.load(Ordering::Relaxed)
+        self.needs.load(Ordering::Relaxed) & FIELDS != 0
     }
 
     /// Records responses that ended together.
@@ -76,8 +108,12 @@ impl Recorder for ResponseRecorder {
         self.metrics.count_response(record, total, end);
         let Some(request) = &record.access else { return };
         let site = self.metrics.site_of_slot(record.labels.site);
+        let entry = AccessEntry::of(record, request, site, total, end);
         if let Some(log) = &*self.access_log.load() {
-            log.write(&AccessEntry::of(record, request, site, total, end));
+            log.write(&entry);
+        }
+        if let Some(trace) = &request.trace {
+            trace.end(&entry);
         }
         if self.feed.is_open() {
             self.feed.push(record, request, site, total, end);

@@ -8,6 +8,7 @@ use forebay_semantics::client_address::AddressField;
 use forebay_tls::acme::ChallengeKind;
 use forebay_tls::server::{ClientCertificates, MinVersion};
 use forebay_tls::store::UnknownName;
+use http::Uri;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -175,6 +176,22 @@ options! {
         "Further query parameters whose values are replaced by `REDACTED`; `*` at the end of a name \
          matches any ending.",
         "Names with a word such as `token`, `key` or `password` are redacted in any case.";
+
+    TRACE_ENDPOINT: Uri = Trace "endpoint", reader::COLLECTOR, Derived("no tracing");
+        "URL of the collector of OpenTelemetry, such as `http://127.0.0.1:4318`, which gets spans as OTLP \
+         over HTTP in protobuf. `/v1/traces` is appended if it is missing.",
+        "Most collectors run on the same host.";
+    TRACE_SAMPLE: f64 = Trace "sample", reader::NUMBER, Value("0.01"), "0" to "1";
+        "Share of requests that are traced. Errors and slow responses that are not plain hits are traced in \
+         any case.",
+        "Enough to see what is usual, at a cost below that of an access log.";
+    TRACE_SLOW: Duration = Trace "slow", reader::DURATION, Value(r#""1s""#), r#""0s""# to r#""1h""#;
+        "Time to the response head from which a response is traced in any case.",
+        "Users notice a second.";
+    TRACE_TRUST_INCOMING: bool = Trace "trust_incoming", reader::TRUTH, Value("false");
+        "Whether `traceparent` of clients is continued, with the decision of the client whether the trace \
+         is recorded.",
+        "Any client could have all of its requests recorded.";
 
     ACME_AGREE_TO_TERMS: bool = TlsAcme "agree_to_terms", reader::TRUTH, Value("false");
         "Agrees to the terms of service of the certificate authority. It must be `true`.",

@@ -24,6 +24,7 @@ readers! {
     CONTACT: String = "URL", text(parse_contact);
     CONTACTS: Vec<String> = "list of URLs", list(CONTACT);
     HTTPS_URL: String = "URL with https", text(parse_https_url);
+    COLLECTOR: Uri = "URL with http", text(parse_collector);
 }
 
 pub(crate) const OPTIONAL_ADDRESS: Reader<Option<SocketAddr>> = Reader {
@@ -95,6 +96,20 @@ fn parse_contact(url: &str) -> Result<String, String> {
         Some(address) if address.contains('@') => Ok(url.to_owned()),
         _ => Err(format!("\"{url}\" is not a URL such as \"mailto:ops@shop.example\"")),
     }
+}
+
+fn parse_collector(url: &str) -> Result<Uri, String> {
+    let uri = url.parse::<Uri>().ok();
+    let is_valid = |uri: &Uri| {
+        let authority = uri.authority().map(Authority::as_str);
+        uri.scheme_str() == Some("http")
+            && authority.is_some_and(|authority| !authority.contains('@'))
+            && uri.query().is_none()
+    };
+    uri.filter(is_valid).ok_or_else(|| {
+        let example = "\"http://127.0.0.1:4318\"";
+        format!("\"{url}\" must be a URL with http, such as {example}; a collector on this host can forward to others with TLS")
+    })
 }
 
 fn parse_https_url(url: &str) -> Result<String, String> {

@@ -33,7 +33,7 @@ impl Line<'_> {
         maybe("why", entry.why.map(Value::from));
         let is_stored = entry.cache == CacheResult::Hit;
         let detail = outcome.detail.as_deref();
-        maybe("tier", detail.filter(|_| is_stored && entry.why.is_some()).map(Value::from));
+        maybe("tier", entry.tier().map(Value::from));
         let code = detail.filter(|_| !is_stored && detail != entry.why);
         maybe("code", code.map(Value::from));
         maybe("ttl", outcome.ttl.map(Value::from));
@@ -50,6 +50,7 @@ impl Line<'_> {
         maybe("ua", request.user_agent.as_deref().map(Value::from));
         maybe("referer", request.referer.as_deref().map(|value| redact::referer(value).into()));
         maybe("id", Some(request.id.to_string().into()));
+        maybe("trace", request.trace_id().map(|trace| format!("{trace:032x}").into()));
         maybe("sample", sample.map(Value::from));
     }
 }

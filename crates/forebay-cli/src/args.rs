@@ -11,6 +11,7 @@ use crate::admin_client::AdminArgs;
 use crate::config::nearest;
 use crate::config::resolved::Overrides;
 use crate::live::LineFormat;
+use crate::plan::PlanArgs;
 
 /// Version and commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FOREBAY_COMMIT"), ")");
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Print the most frequent URLs and clients of a running cache.
     Top(TopArgs),
+    /// Estimate hit ratios for sizes of memory and lifetimes from access logs.
+    Plan(PlanArgs),
     /// Fetch a list of URLs through a running cache, so that clients find them stored.
     Warm(WarmArgs),
     /// Ask a running cache whether it is ready: exit code 0 if it is, otherwise 1.

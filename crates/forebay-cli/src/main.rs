@@ -38,11 +38,13 @@ mod explain_command;
 mod listener;
 mod live;
 mod log;
+mod log_line;
 mod machine;
 mod manual;
 mod origin;
 mod otlp;
 mod output;
+mod plan;
 mod probe;
 mod probe_command;
 mod purge;
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain_command::run(&args),
         Command::Tail(args) => tail_command::run(&args),
         Command::Top(args) => top_command::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Warm(args) => warm::run(&args),
         Command::Probe(args) => probe_command::run(&args.url),
         Command::Completions { shell } => manual::completions(shell),

@@ -52,7 +52,7 @@ pub use flight::waiting::Waiting;
 pub use lookup::{
     BackOff, Coalesce, Lookup, LookupResult, Miss, Outcome, PassMarker, StoredVariant,
 };
-pub use memory::{Limits, MemoryTier};
+pub use memory::{Limits, MemoryModel, MemoryTier};
 pub use miss::{Forecast, RunningLoad};
 pub use purge::publish::{Propagation, Purged};
 pub use purge_log::cluster::{BusStatus, Cluster};

@@ -8,6 +8,7 @@
 //! by the lock of the flight table. This folder uses `entry` and `runtime`; it never sees a lower
 //! tier, a flight or a purge.
 
+mod model;
 mod slots;
 mod variants;
 
@@ -21,6 +22,7 @@ use crate::entry::Entry;
 use crate::entry::in_flight::InFlight;
 use crate::entry::select::{Select, selected};
 use crate::runtime::clock::{Clock, random_seed};
+pub use model::MemoryModel;
 use slots::{Bounds, Slot, Slots, Variants};
 
 /// Divisor of the bound for negative entries: a small share, and thousands of keys per MiB of it.
@@ -34,6 +36,9 @@ const ABSENT_OBJECT_MAX: u64 = 1 << 20;
 
 /// Typical size of a negative entry, unless entries are counted.
 const TYPICAL_ABSENT: u64 = 512;
+
+/// Typical size of an entry of HTTP in bytes.
+const TYPICAL_ENTRY: u64 = 8 << 10;
 
 /// Memory bounds of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +64,7 @@ impl Limits {
     /// up to 16 MiB, and an average entry of 8 KiB.
     #[must_use]
     pub const fn of(memory: u64) -> Self {
-        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4, typical: 8 << 10 }
+        Self { memory, object_max: 16 << 20, in_flight_max: memory / 4, typical: TYPICAL_ENTRY }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery};
-use serde_json::Value;
+
+use crate::log_line::LogLine;
 
 /// Maximum number of URLs of a list. Each takes about a hundred bytes of memory.
 const URLS_MAX: usize = 5_000_000;
@@ -23,7 +24,7 @@ pub(crate) struct WarmUrl {
 pub(crate) enum ListFormat {
     /// One URL per line; empty lines and lines that begin with `#` do not count.
     Lines,
-    /// Access log: JSON, logfmt, common or combined. Only GET requests count.
+    /// Access log: JSON (also of Caddy), logfmt, common or combined. Only GET requests count.
     Log,
 }
 
@@ -94,24 +95,8 @@ impl WarmUrl {
 
 /// URL of one line of an access log.
 fn of_log(line: &str) -> Option<WarmUrl> {
-    if line.starts_with('{') {
-        let fields: Value = serde_json::from_str(line).ok()?;
-        let text = |name: &str| fields.get(name).and_then(Value::as_str);
-        return WarmUrl::of_parts(text("method")?, text("host"), text("target")?);
-    }
-    // Common and combined: `"GET /path HTTP/1.1"`.
-    if let Some((_, rest)) = line.split_once("] \"") {
-        let (request, _) = rest.split_once('"')?;
-        let mut words = request.split(' ');
-        return WarmUrl::of_parts(words.next()?, None, words.next()?);
-    }
-    let text = |name: &str| {
-        line.split(' ').find_map(|field| {
-            let value = field.strip_prefix(name)?.strip_prefix('=')?;
-            Some(value.trim_matches('"'))
-        })
-    };
-    WarmUrl::of_parts(text("method")?, text("host"), text("target")?)
+    let line = LogLine::parse(line)?;
+    WarmUrl::of_parts(&line.method, line.host.as_deref(), &line.target)
 }
 
 /// Kind of a sitemap.

@@ -24,7 +24,7 @@ const HEAVIEST_PER_SHARD: u64 = 4;
 const SHARDS_PER_CORE: usize = 4;
 
 /// Minimum estimate of the number of entries.
-const ITEMS_MIN: u64 = 64;
+pub(super) const ITEMS_MIN: u64 = 64;
 
 /// Maximum number of entries for which the tables are reserved at the start, so that they are not
 /// moved while they fill. Unused memory is not touched, and so not allocated by the system.

@@ -155,16 +155,14 @@ impl Running {
         let token = Token::new(config.admin_token.clone());
         let operators = OperatorListeners::bind(&config, tls.as_deref(), &token, &inherited)?;
         let admin = operators.admin.address().context("the admin listener has no address")?;
-        let admin_urls = operators.further_admins.iter().filter_map(Admin::url).collect();
-        let probe_addresses = operators.probes.iter().flat_map(Probe::addresses).collect();
         let connections = Connections {
             service: service.clone(),
             timeouts: ClientTimeouts::default(),
             counters: front.clone(),
             stop: stopping,
         };
+        let workers = Workers::start(config.threads, &connections, config.drain_max)?;
         let times = ShutdownTimes { delay: config.shutdown_delay, drain_max: config.drain_max };
-        let workers = Workers::start(config.threads, &connections, times.drain_max)?;
         let targets = ReloadTargets {
             service: service.clone(),
             opener,
@@ -193,22 +191,12 @@ impl Running {
             url: listeners.urls().next(),
             started: Instant::now(),
         });
+        let further_admins = operators.further_admins.iter().filter_map(Admin::url).collect();
+        let probes = operators.probes.iter().flat_map(Probe::addresses).collect();
         operators.run(&state, &service)?;
         tls.as_ref().map(|tls| tls.start()).transpose()?;
-        if let Some(disk) = &disk {
-            tokio::spawn(disk::log_widened_purges(disk.clone()));
-        }
-        Ok(Self {
-            listeners,
-            workers,
-            admin,
-            further_admins: admin_urls,
-            probes: probe_addresses,
-            reload,
-            service,
-            disk,
-            times,
-        })
+        disk.iter().for_each(|disk| drop(tokio::spawn(disk::log_widened_purges(disk.clone()))));
+        Ok(Self { listeners, workers, admin, further_admins, probes, reload, service, disk, times })
     }
 
     /// Addresses of all listeners, as in the line that reports the readiness.

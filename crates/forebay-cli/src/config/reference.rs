@@ -100,11 +100,8 @@ fn introduction(table: Table) -> &'static str {
         Table::SiteOrigin => {
             "Below its `[[site]]`, as an alternative to `origin = \"…\"` ([origins.md](origins.md))."
         }
-        Table::OriginHealth | Table::OriginEject | Table::OriginRetry => of_servers(table),
-        Table::OriginBudget => {
-            "Also written `budget = { in_flight = 64, rate = \"200/s\" }` in `[site.origin]`: bound of \
-             the requests of all instances ([origins.md](origins.md#a-budget-for-all-instances)). \
-             At least one of both is required."
+        Table::OriginHealth | Table::OriginEject | Table::OriginRetry | Table::OriginBudget => {
+            of_servers(table)
         }
         Table::SiteBreaker => {
             "Below its `[[site]]`: the circuit breaker of its origin \
@@ -132,6 +129,11 @@ fn of_servers(table: Table) -> &'static str {
             "Also written `eject = { failures = 5 }` in `[site.origin]`: exclusion of servers whose \
              requests fail ([origins.md](origins.md#servers-that-fail)). A single server is never \
              ejected."
+        }
+        Table::OriginBudget => {
+            "Also written `budget = { in_flight = 64, rate = \"200/s\" }` in `[site.origin]`: bound of \
+             the requests of all instances ([origins.md](origins.md#a-budget-for-all-instances)). \
+             At least one of both is required."
         }
         _ => {
             "Also written `retry = { attempts = 1 }` in `[site.origin]`: requests that are sent again \

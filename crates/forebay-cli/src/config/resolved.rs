@@ -418,10 +418,7 @@ fn build(
     let of_clients = |listener: &ResolvedListener| {
         matches!(listener.role, ListenerRole::Serve | ListenerRole::Redirect)
     };
-    let listeners = listeners.map(|mut listeners| {
-        listeners.retain(of_clients);
-        listeners
-    });
+    let listeners = listeners.map(|all| all.into_iter().filter(of_clients).collect::<Vec<_>>());
     let is_for_operators =
         !admins.is_empty() || probes.as_ref().is_some_and(|p: &Vec<_>| !p.is_empty());
     if is_for_operators && listeners.as_ref().is_some_and(Vec::is_empty) {

@@ -135,7 +135,7 @@ pub(super) fn of_request(span: &RequestSpan<'_>, redaction: &Redaction) -> Vec<u
     message.add("forebay.request_id", Text(&request.id.to_string()));
     message.add("http.response.body.size", Number(i64::try_from(entry.bytes).unwrap_or(i64::MAX)));
     let status = entry.status.to_string();
-    let error = entry.end.label().or((entry.status >= 500).then_some(&*status));
+    let error = entry.end.label().or_else(|| (entry.status >= 500).then_some(&*status));
     message.add_result(Some(entry.status), error);
     message.finish(span.link)
 }
@@ -152,7 +152,7 @@ pub(super) fn of_load(span: &LoadSpan, redaction: &Redaction) -> Vec<u8> {
     message.add_target(&exchange.target, redaction);
     message.add("forebay.site", Text(&exchange.site));
     let status = exchange.status.map(|status| status.to_string());
-    let error = exchange.error.or(status.as_deref().filter(|status| *status >= "400"));
+    let error = exchange.error.or_else(|| status.as_deref().filter(|status| *status >= "400"));
     message.add_result(exchange.status, error);
     message.finish(span.link)
 }

@@ -177,7 +177,8 @@ mod tests {
         });
         let mut connection = Http1Connection::new(guarded, exchanges, service);
         let mut is_serving = async || {
-            poll_fn(|cx| Poll::Ready(assert!(connection.poll(cx).is_pending()))).await;
+            let is_idle = poll_fn(|cx| Poll::Ready(connection.poll(cx).is_pending())).await;
+            assert!(is_idle);
             matches!(connection.state, State::Serving(_))
         };
         assert!(!is_serving().await);

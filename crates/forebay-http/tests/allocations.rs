@@ -34,7 +34,9 @@ fn a_direct_hit_allocates_nothing() -> Result<()> {
         allocations(connection, 100)?;
         let of_connection = allocations(connection, 100)?;
         assert!(of_connection > 0, "the counter works");
-        assert_eq!(allocations(connection, 2_100)?, of_connection);
+        let of_hits = allocations(connection, 2_100)?.saturating_sub(of_connection);
+        // Timers allocate now and then. One allocation for each hit would be 2,000.
+        assert!(of_hits < 20, "{of_hits} in 2,000 hits");
     }
     Ok(())
 }

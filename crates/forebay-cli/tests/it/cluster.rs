@@ -288,9 +288,9 @@ async fn unshareable_responses_delay_each_instance_only_once() -> anyhow::Result
     })
     .await?;
     let caches = Caches::start(4, &origin, &redis.url()).await?;
-    // What an origin may not share is remembered. A failure is not: each crowd tries it with one
-    // instance first.
-    for (path, status, rounds) in [("/private", 200, [2, 1]), ("/failing", 503, [2, 2])] {
+    // What may not be shared is remembered. A failure is not: each crowd tries it with one instance
+    // first.
+    for (path, status, rounds) in [("/private", 200, [2, 1]), ("/failing", 503, [4, 4])] {
         for delays in rounds {
             let begun = Instant::now();
             let replies = all_get(&caches, path).await?;

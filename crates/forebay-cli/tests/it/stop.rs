@@ -258,9 +258,9 @@ async fn connections_in_the_listen_queue_are_answered() -> anyhow::Result<()> {
     }
     cache.signal(Signal::Term).await?;
     cache.signal(Signal::Cont).await?;
+    // Some may be answered before the process has noticed the signal.
     for mut client in clients {
-        let reply = client.reply().await?;
-        assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
+        assert_eq!(client.reply().await?.status, 200);
     }
     ends_well(cache, END_MAX).await
 }

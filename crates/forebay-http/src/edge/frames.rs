@@ -37,6 +37,13 @@ const UPDATES_MAX: u64 = 1_000;
 /// could overtake GOAWAY.
 const CALM_TIME: Duration = Duration::from_secs(1);
 
+/// Maximum time for which a closed connection discards frames of the client. Unread bytes would cause
+/// a reset, which discards responses that the client has not read.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+
+/// Maximum number of bytes discarded in [`LINGER_TIME`].
+const LINGER_BYTES_MAX: usize = 16 << 10;
+
 /// Length of a frame header (RFC 9113 section 4.1).
 const HEADER: usize = 9;
 
@@ -134,6 +141,14 @@ pub(super) struct FrameGuard<S> {
     streams: Arc<Streams>,
     counters: Arc<GuardCounters>,
     calming: Option<Calming>,
+    linger: Option<Linger>,
+}
+
+/// End of a connection whose sending side is closed.
+#[derive(Debug)]
+struct Linger {
+    discarded: usize,
+    end: Pin<Box<Sleep>>,
 }
 
 /// End of a connection whose client is told to calm down.
@@ -167,6 +182,7 @@ impl<S> FrameGuard<S> {
             streams,
             counters,
             calming: None,
+            linger: None,
         }
     }
 
@@ -353,6 +369,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for FrameGuard<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            if this.calming.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            this.linger = Some(Linger { discarded: 0, end: Box::pin(sleep(LINGER_TIME)) });
+        }
+        this.poll_linger(cx).map(Ok)
+    }
+}
+
+impl<S: AsyncRead + Unpin> FrameGuard<S> {
+    /// Discards bytes from the client until it closes the connection, at most [`LINGER_BYTES_MAX`]
+    /// bytes and for [`LINGER_TIME`].
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(linger) = &mut self.linger else { return Poll::Ready(()) };
+        let mut buffer = [0; 1 << 10];
+        while linger.discarded < LINGER_BYTES_MAX {
+            let mut piece = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut piece) {
+                Poll::Pending => return linger.end.as_mut().poll(cx),
+                Poll::Ready(read) if read.is_ok() && !piece.filled().is_empty() => {
+                    linger.discarded += piece.filled().len();
+                }
+                Poll::Ready(_) => break,
+            }
+        }
+        Poll::Ready(())
     }
 }

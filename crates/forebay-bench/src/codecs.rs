@@ -24,7 +24,7 @@ const SPAN: Duration = Duration::from_millis(300);
 const SPAN_QUICK: Duration = Duration::from_millis(60);
 
 /// Sizes as JSON.
-const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KiB"), (64 << 10, "64 KiB"), (1 << 20, "1 MiB")];
+const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KiB"), (64 << 10, "64 KiB"), (1_000_000, "1 MB")];
 
 const COMPRESSIONS: [(Compression, &str); 6] = [
     (Compression::None, "none"),
@@ -62,8 +62,8 @@ impl Measured {
         format!("{} {} + {}", self.owner, self.format, self.compression)
     }
 
-    fn is(&self, (format, compression): (&str, &str)) -> bool {
-        self.owner == "forebay" && self.format == format && self.compression == compression
+    fn is_recommended(&self) -> bool {
+        self.owner == "forebay" && (self.format.as_str(), self.compression.as_str()) == RECOMMENDED
     }
 }
 
@@ -130,7 +130,7 @@ fn of_format<F: Format<Vec<Article>> + Clone>(
 
 /// The recommended codec beside each rival.
 fn compare(all: &[Measured], size: &str, plain: f64) -> Result<Table> {
-    let ours = all.iter().find(|one| one.is(RECOMMENDED)).context("it was measured")?;
+    let ours = all.iter().find(|one| one.is_recommended()).context("it was measured")?;
     let theirs = || all.iter().filter(|one| one.owner != "forebay");
     let title = format!(
         "{size}: the recommended codec ({} + {}) beside rivals; as JSON {}",

@@ -174,7 +174,7 @@ pub(crate) fn run_payload(options: &Options) -> Result<Vec<Table>> {
     const SIZES: [(usize, &str, Option<(f64, f64)>); 3] = [
         (KIB, "1 KiB", Some((0.012e-3, 0.200e-3))),
         (64 * KIB, "64 KiB", None),
-        (1024 * KIB, "1 MiB", Some((0.018e-3, 4.170e-3))),
+        (1_000_000, "1 MB", Some((0.018e-3, 4.170e-3))),
     ];
     let keys = options.pick(50, 15);
     tokio::runtime::Runtime::new()?.block_on(async {

@@ -58,7 +58,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("dead-redis", "the same with a Redis that is gone in three ways", tier::run_dead),
     ("tiers", "reads from memory, Redis and both, beside other libraries", layers::run_tiers),
     ("payload", "hits by size in memory and Redis", layers::run_payload),
-    ("memory-pressure", "more values than have room", layers::run_pressure),
+    ("memory-pressure", "more values than fit into the bound", layers::run_pressure),
     ("invalidation", "removals in another process, and tags", layers::run_invalidation),
     ("tier", "a hit in Redis beside the bare client, and foreign values", tier::run),
     ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),

@@ -20,7 +20,7 @@ const KIB: usize = 1 << 10;
 const KEYS: usize = 10_000;
 const TASKS: usize = 100;
 
-/// Values of a published measurement under memory pressure, and how many of them have room.
+/// Values of a published measurement under memory pressure, and how many of them fit into the bound.
 const VALUES: usize = 180;
 const ROOM: u64 = 25;
 const VALUE: usize = 256 << 10;
@@ -214,7 +214,7 @@ pub(crate) fn run_payload(options: &Options) -> Result<Vec<Table>> {
     })
 }
 
-/// `memory-pressure`: more values than have room.
+/// `memory-pressure`: more values than fit into the bound.
 pub(crate) fn run_pressure(_: &Options) -> Result<Vec<Table>> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let mut rivals = unavailable();

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::database::Listing;
 use crate::rivals::Rival;
 
-/// What a cache does about an entry that expires.
+/// Way in which a cache treats an entry that expires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     /// Each miss loads.

@@ -157,7 +157,7 @@ impl Comparison {
         }
     }
 
-    /// A figure that somebody published; the only kind that is written by hand.
+    /// Published figure, the only kind that is written by hand.
     pub(crate) fn published(mut self, source: &str, figure: f64) -> Self {
         self.published.push(Figure::new(source, vec![figure]));
         self

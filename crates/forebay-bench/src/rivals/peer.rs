@@ -38,7 +38,7 @@ pub(crate) struct Setup {
     pub(crate) redis: String,
 }
 
-/// What simultaneous calls saw.
+/// Results of simultaneous calls.
 pub(crate) struct Loaded {
     pub(crate) loads: u64,
     pub(crate) errors: u64,

@@ -61,7 +61,7 @@ const SOLO: Case =
     Case { name: "", processes: 1, callers: 75, rounds: 5, expires: false, is_shared: false };
 const SHARED: Case = Case { is_shared: true, ..SOLO };
 
-/// What one library did in a case.
+/// Result of one library in a case.
 struct Outcome {
     loads: f64,
     errors: f64,

@@ -9,6 +9,7 @@ pub(crate) mod decisions;
 mod feed;
 mod labels;
 mod open;
+pub(crate) mod thread_number;
 mod trace;
 
 use std::fmt;

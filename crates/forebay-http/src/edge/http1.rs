@@ -51,7 +51,7 @@ pub(super) struct Http1Connection<S, A: ClientService> {
 enum State<S, A: ClientService> {
     /// No request is for hyper.
     Waiting(Box<Guarded<S>>, A),
-    /// hyper has a request, or had one in the last two seconds.
+    /// hyper has a request, or had one within about [`RELEASE_AFTER`].
     Serving(HyperConnection<S, A>),
     Ended,
 }

@@ -6,10 +6,9 @@
 mod collect;
 mod combinations;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::latency::{Latency, LatencySum, Observed};
 use super::totals::SiteTotals;
+use crate::record::thread_number::thread_number;
 use crate::record::{CacheResult, End, Record, SiteSlot};
 pub(super) use collect::ResponseCollector;
 use combinations::{COMBINATIONS, Combinations};
@@ -143,7 +143,7 @@ impl ResponseMetrics {
     pub(super) fn count(&self, record: &Record, total: Duration, end: End) {
         let counters = self.slots.get(usize::from(record.labels.site.0)).and_then(OnceLock::get);
         let Some(counters) = counters else { return };
-        let stripe = &counters.stripes[stripe_of_thread() % counters.stripes.len()];
+        let stripe = &counters.stripes[thread_number() % counters.stripes.len()];
         let cache = record.labels.cache;
         let combination = counters.combinations.find(record.method, record.status, cache);
         stripe.requests[combination].fetch_add(1, Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl ResponseMetrics {
 
     /// Counts a lookup in memory that found a usable entry.
     pub(super) fn count_found(&self) {
-        self.found[stripe_of_thread() % self.found.len()].0.fetch_add(1, Ordering::Relaxed);
+        self.found[thread_number() % self.found.len()].0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of lookups in memory that found a usable entry.
@@ -222,18 +222,4 @@ impl SiteCounters {
 /// Returns the number of stripes.
 pub(super) fn stripes() -> usize {
     available_parallelism().map_or(1, usize::from).min(STRIPES_MAX)
-}
-
-/// Returns a number of this thread. Threads get them in the order of their first response.
-pub(super) fn stripe_of_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }

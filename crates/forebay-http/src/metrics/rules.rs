@@ -14,7 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SiteLabel;
-use super::responses::{stripe_of_thread, stripes};
+use super::responses::stripes;
+use crate::record::thread_number::thread_number;
 
 /// Kind of an error that a rule caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ impl RuleCounters {
 
     /// Counts a match of each of these rules.
     pub(crate) fn count_matches(&self, rules: impl Iterator<Item = usize>) {
-        let stripe = stripe_of_thread();
+        let stripe = thread_number();
         for counter in rules.filter_map(|n| self.0.get(n)) {
             let matches = &counter.matches[stripe % counter.matches.len()];
             matches.0.fetch_add(1, Ordering::Relaxed);

@@ -3,14 +3,14 @@
 //! It has one ring per stripe of threads, and is written only while a client listens. A closed feed
 //! costs a response the read of one flag.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
+use super::thread_number::thread_number;
 use super::{AccessEntry, CacheResult, End, Record, RequestFields};
 
 /// Number of rings. Threads above it share rings.
@@ -123,7 +123,7 @@ impl Feed {
             request: request.clone(),
         };
         let size = entry.size();
-        let mut ring = self.rings[ring_of_thread()].lock();
+        let mut ring = self.rings[thread_number() % RINGS].lock();
         if ring.entries.len() >= ENTRIES_MAX || ring.bytes + size > BYTES_MAX {
             drop(ring);
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -145,19 +145,6 @@ impl Feed {
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
-}
-
-fn ring_of_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get() % RINGS
-    })
 }
 
 #[cfg(test)]

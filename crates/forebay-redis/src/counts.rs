@@ -41,7 +41,7 @@ counts! {
     /// Bytes of values sent to Redis, also of values that it did not store.
     bytes_out,
     /// Entries not sent because the body is larger than `object_max`, or head and key together are
-    /// larger than 512 KiB.
+    /// larger than both 512 KiB and `object_max`. The head of a library entry is its value.
     too_large,
     /// Values not stored because of an event since their load began: a purge of the entry, another
     /// writer, the end of the lease, or a newer version. Also values whose name has data of another

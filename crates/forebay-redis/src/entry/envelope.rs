@@ -52,8 +52,8 @@ use crate::entry::pack::{self, Packed, Packing};
 /// Version of the format of values in Redis that is written, and the only one that is read.
 pub const VERSION: u8 = 3;
 
-/// Maximum bytes of a frame beside its body: key, metadata and head. Callers limit heads far below
-/// this.
+/// Maximum bytes of a frame beyond `object_max`: key, metadata, and the head of an HTTP response. A
+/// value of the library is a head without a body, of at most `object_max` bytes.
 pub(crate) const REST_MAX: u64 = 512 << 10;
 
 /// Maximum bytes of a label: more than the largest number of tags needs.

@@ -66,7 +66,9 @@ impl Inner {
     ) -> Result<EntryWriter, TierError> {
         let used = self.used()?.1.clone();
         let names = self.names(key);
-        if head.len().saturating_add(key.bytes().len()) as u64 > REST_MAX {
+        // The library stores a value as the head of an entry without a body.
+        let head_max = self.sealing.object_max.max(REST_MAX);
+        if head.len().saturating_add(key.bytes().len()) as u64 > head_max {
             return Err(self.too_large(&names));
         }
         let position = |of: &dyn Fn(&BusProgress) -> Option<BusPosition>| {

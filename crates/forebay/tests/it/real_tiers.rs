@@ -199,6 +199,25 @@ async fn instances_share_a_redis_and_work_without_it() {
 }
 
 #[tokio::test]
+async fn a_value_of_a_million_bytes_is_shared_over_redis() {
+    let server = RedisLaunch::new().start().await.expect("a server");
+    let instance = async || -> Cache<String> {
+        let redis = Redis::connect(server.url()).await.expect("a URL");
+        let builder = Cache::builder("texts").memory(Memory::entries(10));
+        builder.redis(redis).ttl(secs(600)).build().expect("valid settings")
+    };
+    let (one, other) = (instance().await, instance().await);
+    let value = "x".repeat(1_000_000);
+    // On a busy machine a write or a read may time out, so both are repeated.
+    wait_until(async || {
+        one.set("large", value.clone()).await;
+        one.flush().await;
+        other.get("large").await.is_some_and(|found| *found == value)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn unusable_tiers_are_errors_with_their_reason() {
     let error = Redis::connect("no URL").await.expect_err("the URL is invalid");
     assert!(error.to_string().contains("URL"), "{error}");

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -88,9 +89,15 @@ pub(crate) fn build(profile: &str, target: &[&str]) -> Result<PathBuf> {
     programs.next_back().context("cargo built no program")
 }
 
-/// Builds the binary `forebay` as a release.
+/// Builds the binary `forebay` as a release, at the first call.
 pub(crate) fn forebay() -> Result<PathBuf> {
-    build("release", &["-p", "forebay-cli", "--bin", "forebay"])
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut built = BUILT.lock().expect("no build panics");
+    if let Some(path) = &*built {
+        return Ok(path.clone());
+    }
+    let path = build("release", &["-p", "forebay-cli", "--bin", "forebay"])?;
+    Ok(built.insert(path).clone())
 }
 
 /// Raises the limit of open files to its maximum: client and server ends of thousands of

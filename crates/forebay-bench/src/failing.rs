@@ -3,7 +3,7 @@
 //! Every library has a Redis and a proxy of its own, and all of them take part at once: they wait,
 //! and do not compute. What a call takes beyond a load is compared with forebay without a Redis.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
@@ -23,12 +23,11 @@ const SIZE: usize = 1 << 10;
 /// Callers at once behind a slow Redis.
 const CROWD: usize = 500;
 
-/// Misses after the first one; fewer behind a library whose first one took long.
+/// Misses after the first one, and hits in memory whose median counts; fewer of each with a
+/// library that needs longer than the time limit for them.
 const LATER: usize = 20;
-const LONG: f64 = 2.0;
-
-/// Hits in memory whose median counts.
 const HITS: usize = 101;
+const CALLS_MAX: Duration = Duration::from_secs(6);
 
 /// Default `read_timeout` of forebay, and what a caller may wait beyond it.
 const READ_TIMEOUT: f64 = 0.05;
@@ -109,16 +108,15 @@ impl Ground {
         self.fail(failure).await?;
         let mut outcome = Outcome::default();
         outcome.first = self.one("first", &mut outcome).await?;
-        let later = if outcome.first > LONG { 1 } else { LATER };
-        let mut times = Vec::new();
-        for number in 0..later {
-            times.push(self.one(&format!("later:{number}"), &mut outcome).await?);
+        let (mut times, began) = (Vec::new(), Instant::now());
+        while times.len() < LATER && (times.is_empty() || began.elapsed() < CALLS_MAX) {
+            times.push(self.one(&format!("later:{}", times.len()), &mut outcome).await?);
         }
         // A library that needs some failures before it goes without Redis has had them by now.
         outcome.later = median(&times[times.len() / 2..]);
-        outcome.loads /= (later + 1) as f64;
-        let mut hits = Vec::new();
-        for _ in 0..HITS {
+        outcome.loads /= (times.len() + 1) as f64;
+        let (mut hits, began) = (Vec::new(), Instant::now());
+        while hits.len() < HITS && (hits.is_empty() || began.elapsed() < CALLS_MAX) {
             hits.push(self.one("hot", &mut Outcome::default()).await?);
         }
         outcome.hot = median(&hits);

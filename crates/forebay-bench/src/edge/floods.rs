@@ -31,6 +31,10 @@ const CLOSED_MAX: Duration = Duration::from_secs(10);
 /// Memory that the floods may take, in MiB.
 const MEMORY_MAX: f64 = 16.0;
 
+/// Pause of each client after a hit, as a function of wrk's script: the server is not busy, so that
+/// a hit waits for the work that floods cause, and not for other hits.
+const UNHURRIED: &str = "function delay() return 2 end\n";
+
 /// 99th percentile of the latency of hits during floods, relative to that without.
 const P99_MAX: f64 = 2.0;
 
@@ -40,7 +44,8 @@ pub(super) async fn measure(options: &Options, cores: Cores, folder: &Path) -> R
     let (pid, address) = (cache.pid(), cache.address());
     let path = "items/a?size=1024&cc=max-age%3D3600";
     let (rounds, seconds) = options.pick((options.rounds, options.seconds), (1, 2));
-    let load = Load::new(format!("http://{address}/{path}"), seconds);
+    let mut load = Load::new(format!("http://{address}/{path}"), seconds);
+    load.script = UNHURRIED.to_owned();
     load.run(pid, cores.load)?;
     let (mut quiet, mut flooded, mut most) = (Vec::new(), Vec::new(), 0.0_f64);
     let mut floods = 0;

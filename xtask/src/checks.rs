@@ -3,6 +3,8 @@
 //! A green step prints one line. A red step prints its whole output and the command that runs it
 //! alone. `quick` and `ci` end at the first red step; `nightly` and `test` run all steps.
 
+mod second_run;
+
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use second_run::Failures;
 
 use crate::{needs, process, workspace};
 
@@ -38,6 +41,8 @@ struct Step {
     shows: Shows,
     /// Runs with a lower priority: it computes beside tests that have time limits.
     is_background: bool,
+    /// Failed tests are run once more, alone.
+    second_run: bool,
 }
 
 /// Output that a green step adds to its line.
@@ -64,7 +69,14 @@ enum Reds {
 
 impl Step {
     const fn new(question: &'static str, cargo: &'static str) -> Self {
-        Self { question, cargo, environment: &[], shows: Shows::Nothing, is_background: false }
+        Self {
+            question,
+            cargo,
+            environment: &[],
+            shows: Shows::Nothing,
+            is_background: false,
+            second_run: false,
+        }
     }
 
     const fn with(mut self, environment: &'static [(&'static str, &'static str)]) -> Self {
@@ -74,6 +86,11 @@ impl Step {
 
     const fn in_background(mut self) -> Self {
         self.is_background = true;
+        self
+    }
+
+    const fn with_second_run(mut self) -> Self {
+        self.second_run = true;
         self
     }
 
@@ -135,7 +152,8 @@ const BESIDE_TESTS: &[Step] = &[
 const CRATES: &[Step] =
     &[Step::new("tests of every crate?", "test --workspace --locked --no-fail-fast")
         .with(SEEDS)
-        .shows(Shows::Tests)];
+        .shows(Shows::Tests)
+        .with_second_run()];
 
 const OTHER_SUITES: &[Step] = &[
     // The name of the module selects the tests: no others run under this scheduler.
@@ -396,6 +414,15 @@ fn ask(step: &Step) -> Result<u64> {
     let is_empty = step.shows == Shows::Tests && passed == 0;
     if !status.success() || is_empty {
         println!("== {} == no ({took})\n{}", step.question, printed.join("\n"));
+        if let Some(failures) = step.second_run.then(|| Failures::find(&printed)).flatten()
+            && failures.pass_alone()?
+        {
+            println!(
+                "== unreliable: failed beside other suites and passed alone == {}",
+                failures.names()
+            );
+            return Ok(passed);
+        }
         let why = if is_empty { "; no test ran" } else { "" };
         bail!("red: {}{why}. Alone: {}", step.question, alone(step));
     }

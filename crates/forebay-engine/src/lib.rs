@@ -45,7 +45,7 @@ pub use fill::{TierEntry, TierReport};
 pub use flight::batch::BatchPart;
 pub use flight::load::{
     AnswerFor, Audience, Extent, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded,
-    Passed,
+    Passed, UnsharedLoad,
 };
 pub use flight::source::Source;
 pub use flight::waiting::Waiting;

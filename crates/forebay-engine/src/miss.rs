@@ -7,10 +7,14 @@
 //!                      └─ lead ──► a task of its own, see `fill` ──► answer
 //! ```
 //!
+//! A load whose answer no other caller may get runs in the task of its caller, if its front end permits
+//! it (`driven`).
+//!
 //! The way from a result back to `join` is the only loop. It is bounded; then the caller loads
 //! alone. This folder uses `lookup`, `fill`, `flight`, `engine` and `runtime`; it never sees a tier,
 //! a lease or the body of an entry.
 
+mod driven;
 mod forecast;
 mod refresh;
 mod wait;
@@ -24,13 +28,14 @@ use crate::engine::Engine;
 use crate::fill::cluster_lease::LeaseUse;
 use crate::fill::lower_lookup::{Purpose, TierDemand};
 use crate::fill::{FillRules, LeaderResult, Leading};
-use crate::flight::load::{Load, LoadError, LoadSource};
+use crate::flight::load::{Load, LoadError, LoadSource, UnsharedLoad};
 use crate::flight::pass_markers::Marked;
 use crate::flight::source::Source;
 use crate::flight::{Flight, FlightResult, JoinRequest, LeaderGuard, Role};
 use crate::lookup::{Arrival, Coalesce, Lookup, LookupResult, Miss, Outcome};
 use crate::runtime::event::Event;
 use crate::runtime::sync::spawn;
+use driven::DrivenLoad;
 pub use forecast::{Forecast, RunningLoad};
 use wait::Waited;
 
@@ -255,8 +260,15 @@ impl Engine {
         let is_unfresh = markers.get(lookup.key, self.clock.now()) == Some(Marked::Unfresh);
         let searches = why != Why::PassMarked || (is_unfresh && miss.prior.is_none());
         let tiers = rules.tiers.filter(|_| searches);
+        let is_unshared = !rules.store || (why == Why::PassMarked && !is_unfresh);
         let rules = FillRules { tiers, lease_use: rules.lease_use.of_single(), ..rules };
-        let outcome = match self.lead(lookup, &miss, leader, rules, load).await {
+        let led = match load.options().unshared {
+            UnsharedLoad::EndsWithCaller if is_unshared => {
+                self.lead_here(lookup, &miss, leader, rules, load).await
+            }
+            _ => self.lead(lookup, &miss, leader, rules, load).await,
+        };
+        let outcome = match led {
             Led::Answer(answer) => answer?,
             // It waits for no other instance.
             Led::Retry(..) => return self.fall_back(lookup, &miss, task_ended()),
@@ -276,14 +288,54 @@ impl Engine {
     ) -> Led<L> {
         let (reply, result) = oneshot::channel();
         let flight = leader.flight().clone();
+        let leading = self.leading(leader, rules, load, reply);
+        // The future is large, and the runtime would move it several times.
+        spawn(Box::pin(leading.run(miss.prior.clone())));
+        let waited = self.wait(lookup, miss, &flight, result).await;
+        self.led(lookup, miss, waited)
+    }
+
+    /// Loads in the task of the caller. When the caller has its answer, the rest of the load gets a
+    /// task of its own.
+    async fn lead_here<L: Load>(
+        self: &Arc<Self>,
+        lookup: &Lookup<'_>,
+        miss: &Miss,
+        leader: LeaderGuard,
+        rules: FillRules,
+        load: L,
+    ) -> Led<L> {
+        let (reply, result) = oneshot::channel();
+        let flight = leader.flight().clone();
+        let leading = self.leading(leader, rules, load, reply);
+        let mut driven = DrivenLoad::new(leading.run(miss.prior.clone()), result);
+        let waited = self.wait(lookup, miss, &flight, &mut driven).await;
+        driven.continue_alone();
+        self.led(lookup, miss, waited)
+    }
+
+    fn leading<L: Load>(
+        self: &Arc<Self>,
+        leader: LeaderGuard,
+        rules: FillRules,
+        load: L,
+        reply: oneshot::Sender<LeaderResult<L>>,
+    ) -> Leading<L> {
         if let Some(part) = load.batch() {
             part.departs();
         }
         let (engine, options) = (self.clone(), load.options());
-        let leading = Leading { engine, leader, rules, load, options, reply: Some(reply) };
-        // The future is large, and the runtime would move it several times.
-        spawn(Box::pin(leading.run(miss.prior.clone())));
-        let result = match self.wait(lookup, miss, &flight, result).await {
+        Leading { engine, leader, rules, load, options, reply: Some(reply) }
+    }
+
+    /// Returns what the end of the wait for the own flight means for the caller.
+    fn led<L>(
+        &self,
+        lookup: &Lookup<'_>,
+        miss: &Miss,
+        waited: Waited<Result<LeaderResult<L>, oneshot::error::RecvError>>,
+    ) -> Led<L> {
+        let result = match waited {
             Waited::Ended(result) => result.unwrap_or_else(|_| LeaderResult::Failed(task_ended())),
             Waited::Stale(outcome) => return Led::Answer(Ok(outcome)),
         };

@@ -20,8 +20,8 @@ use crate::tiers::tier::TierErrors;
 /// Request to an origin, as a front end implements it: the engine calls [`load`](Self::load) for a
 /// miss.
 ///
-/// A load runs in a task of its own that belongs to no caller, so it owns or shares its data. Time
-/// limits, retries and circuit breakers belong to the implementation: the engine waits for it
+/// A load runs in a task of its own that belongs to no caller, so it owns or shares its data; see
+/// [`UnsharedLoad`] for the exception. Time limits, retries and circuit breakers belong to the implementation: the engine waits for it
 /// without a limit.
 pub trait Load: Select + HeadCodec + Clone + 'static {
     /// Asks the origin. `prior` is the entry of memory or a lower tier that could not answer the
@@ -65,6 +65,19 @@ pub struct LoadOptions {
     pub extent: Extent,
     /// Callers for whom the answer holds something. The engine reads this field after the load.
     pub answer_for: AnswerFor,
+    /// End of a load whose answer no other caller may get.
+    pub unshared: UnsharedLoad,
+}
+
+/// End of a load whose caller has gone away, if no other caller may get the answer: because the
+/// caller forbids storing it, or because the answers of the key are private (pass marker).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnsharedLoad {
+    /// The load runs in a task of its own, to its end.
+    #[default]
+    Continues,
+    /// The caller drives the load, which saves the task. The load ends with its caller.
+    EndsWithCaller,
 }
 
 /// Source of the answer of a load.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_core::Meta;
 use forebay_engine::{
     Audience, BrokenBody, Content, Entry, Head, HeadCodec, Load, LoadError, LoadOptions,
-    LoadSource, Loaded, Passed, PieceStream, Select, TierErrors,
+    LoadSource, Loaded, Passed, PieceStream, Select, TierErrors, UnsharedLoad,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -42,6 +42,7 @@ pub(crate) struct Origin {
     language: Option<&'static str>,
     tier_errors: TierErrors,
     only_looks: bool,
+    unshared: UnsharedLoad,
 }
 
 struct Propagation {
@@ -72,6 +73,7 @@ impl Origin {
             language: None,
             tier_errors: TierErrors::Graceful,
             only_looks: false,
+            unshared: UnsharedLoad::default(),
         }
     }
 
@@ -90,6 +92,11 @@ impl Origin {
     /// return [`LoadError::NotCached`].
     pub(crate) fn only_looking(&self) -> Self {
         Self { only_looks: true, ..self.clone() }
+    }
+
+    /// Returns a handle of this origin whose unshared loads end with their callers.
+    pub(crate) fn ending_with_callers(&self) -> Self {
+        Self { unshared: UnsharedLoad::EndsWithCaller, ..self.clone() }
     }
 
     /// Returns the number of loads that have begun.
@@ -120,7 +127,8 @@ impl HeadCodec for Origin {}
 impl Load for Origin {
     fn options(&self) -> LoadOptions {
         let source = if self.only_looks { LoadSource::LowerTiers } else { LoadSource::Origin };
-        LoadOptions { source, tier_errors: self.tier_errors, ..LoadOptions::default() }
+        let Self { tier_errors, unshared, .. } = *self;
+        LoadOptions { source, tier_errors, unshared, ..LoadOptions::default() }
     }
 
     fn load(

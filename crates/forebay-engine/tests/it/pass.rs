@@ -10,7 +10,7 @@ use forebay_testkit::gate::Gate;
 use tokio::time::Instant;
 
 use crate::crowd::{Crowd, reached};
-use crate::origin::{Asked, Origin, passed, whole};
+use crate::origin::{Asked, Once, Origin, flowing, passed, tap, whole};
 use crate::world::{Question, World, bytes, secs};
 
 /// How long each load takes.
@@ -76,6 +76,77 @@ async fn an_answer_for_all_lifts_the_marker() {
     let crowd = Crowd::of(20, |_| world.obtain("a", &origin)).await;
     assert_eq!(distinct(&crowd.obtained().await), 1, "they wait for one again");
     assert_eq!(origin.loads(), 3);
+}
+
+/// The first load answers for its caller alone; later ones wait at the gate.
+fn private_then_gated(world: &World, gate: &Gate) -> Origin {
+    let (world, gate) = (world.clone(), gate.clone());
+    Origin::new(move |asked: Asked| {
+        let (world, gate) = (world.clone(), gate.clone());
+        async move {
+            if asked.number == 1 {
+                return Ok(Loaded::Pass(passed("private", secs(REMEMBER))));
+            }
+            gate.wait().await;
+            Ok(whole(world.fresh(60), "shared"))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unshared_load_ends_with_its_caller_if_its_front_end_permits_it() {
+    for (ends, left) in [(true, 0), (false, 1)] {
+        let (world, gate) = (World::new(), Gate::new());
+        let origin = private_then_gated(&world, &gate);
+        world.obtain("a", &origin).await.expect("an answer");
+        let origin = if ends { origin.ending_with_callers() } else { origin };
+        let caller = Crowd::of(1, |_| world.obtain("a", &origin)).await;
+        reached(&gate, 1).await;
+        caller.leave().await;
+        assert_eq!((origin.loads(), gate.waiters()), (2, left), "{ends}");
+        assert_eq!(world.engine.traffic().flights, left, "{ends}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_others_may_follow_does_not_end_with_its_caller() {
+    let (world, gate) = (World::new(), Gate::new());
+    let origin = private_then_gated(&world, &gate).ending_with_callers();
+    world.obtain("b", &origin).await.expect("an answer");
+    let caller = Crowd::of(1, |_| world.obtain("a", &origin)).await;
+    reached(&gate, 1).await;
+    caller.leave().await;
+    assert_eq!(gate.waiters(), 1);
+    gate.open();
+    let followed = world.obtain("a", &origin).await.expect("an answer");
+    assert_eq!((bytes(&followed).as_ref(), origin.loads()), (&b"shared"[..], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_can_be_stored_is_received_to_its_end_after_the_caller_has_its_head() {
+    let world = World::new();
+    let (tap, body) = tap();
+    let body = Once::new(body);
+    let origin = Origin::new({
+        let world = world.clone();
+        move |asked: Asked| {
+            let answer = match asked.number {
+                1 => Loaded::Pass(passed("private", secs(REMEMBER))),
+                _ => flowing(world.fresh(60), body.take()),
+            };
+            async move { Ok(answer) }
+        }
+    });
+    let origin = origin.ending_with_callers();
+    world.obtain("a", &origin).await.expect("an answer");
+    let obtained = world.obtain("a", &origin).await.expect("an answer");
+    let reader = obtained.entry.body.reader();
+    drop(obtained);
+    tap.send(Ok(Bytes::from_static(b"shared"))).await.expect("it is received");
+    drop(tap);
+    assert_eq!(reader.collect().await.expect("a whole body"), "shared");
+    let stored = world.obtain("a", &origin).await.expect("an answer");
+    assert_eq!((stored.source, origin.loads()), (Source::Hit, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,14 +9,17 @@ use http::uri::Authority;
 /// port. `None` if it is malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
-    if !text.is_empty() && text.bytes().all(is_of_host) {
-        return Some(Cow::Borrowed(text));
+    // A lower-case host name or IPv4 address with at most one port needs no parser.
+    let host = text.bytes().take_while(|byte| is_of_host(*byte)).count();
+    match text.as_bytes().get(host) {
+        None if host > 0 => return Some(Cow::Borrowed(text)),
+        Some(b':') if host > 0 && is_port(&text[host + 1..]) => {
+            return Some(Cow::Borrowed(without_default_port(scheme, text)));
+        }
+        _ => {}
     }
     if !has_sound_port(text) {
         return None;
-    }
-    if is_plain(text) {
-        return Some(Cow::Borrowed(without_default_port(scheme, text)));
     }
     let authority: Authority = text.parse().ok()?;
     if authority.as_str().contains('@') || authority.host().is_empty() {
@@ -38,11 +41,10 @@ const fn is_of_host(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_')
 }
 
-/// Returns true for a lower-case host name or IPv4 address with at most one port, which needs no
-/// parser.
-fn is_plain(text: &str) -> bool {
-    let (host, port) = text.split_once(':').unwrap_or((text, ""));
-    !host.is_empty() && host.bytes().all(is_of_host) && port.bytes().all(|b| b.is_ascii_digit())
+/// Returns true for an empty port and a valid number.
+fn is_port(text: &str) -> bool {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    text.is_empty() || is_number(text) && text.parse::<u16>().is_ok()
 }
 
 fn without_default_port(scheme: Scheme, text: &str) -> &str {

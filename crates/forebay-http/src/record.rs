@@ -55,11 +55,21 @@ impl RequestId {
     pub const fn number(self) -> u64 {
         self.0
     }
+
+    /// Returns the id as text.
+    pub(crate) fn digits(self) -> [u8; 16] {
+        let bytes = self.0.to_be_bytes();
+        std::array::from_fn(|place| {
+            let byte = bytes[place / 2];
+            let digit = if place % 2 == 0 { byte >> 4 } else { byte & 0xf };
+            b"0123456789abcdef"[usize::from(digit)]
+        })
+    }
 }
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+        f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 

@@ -82,9 +82,14 @@ impl Sender<'_> {
     /// address is known.
     #[must_use]
     pub fn forwarded_for(&self) -> Option<String> {
-        let addresses: Vec<String> =
-            self.client.ip().iter().chain(self.proxies).map(IpAddr::to_string).collect();
-        (!addresses.is_empty()).then(|| addresses.join(", "))
+        let mut text = String::new();
+        for address in self.client.ip().iter().chain(self.proxies) {
+            if !text.is_empty() {
+                text.push_str(", ");
+            }
+            push_address(&mut text, *address);
+        }
+        (!text.is_empty()).then_some(text)
     }
 
     /// Returns the value of `Forwarded` (RFC 7239 section 4). The first element describes the
@@ -103,6 +108,21 @@ impl Sender<'_> {
             value.push_str(&format!(", for={}", node(*proxy)));
         }
         value
+    }
+}
+
+/// Appends an address. The formatter of the standard library takes ten times as long for IPv4.
+fn push_address(text: &mut String, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            for (place, octet) in address.octets().into_iter().enumerate() {
+                if place > 0 {
+                    text.push('.');
+                }
+                text.push_str(itoa::Buffer::new().format(octet));
+            }
+        }
+        IpAddr::V6(address) => text.push_str(&address.to_string()),
     }
 }
 
@@ -150,6 +170,10 @@ pub fn replace_forwarding(
 
 fn is_claim(name: &HeaderName) -> bool {
     let name = name.as_str();
+    // The first letters of all claims: most fields need no search.
+    if !name.starts_with(['c', 'f', 't', 'x']) {
+        return false;
+    }
     if name.contains('_') {
         return is_claim_named(&name.replace('_', "-"));
     }
@@ -259,5 +283,14 @@ mod tests {
     #[test]
     fn the_list_is_sorted_for_binary_search() {
         assert!(CLAIMS.is_sorted());
+    }
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_writes_them() {
+        for text in ["0.0.0.0", "192.0.2.7", "255.255.255.255", "::1", "2001:db8::7"] {
+            let address: IpAddr = text.parse().unwrap();
+            let sender = Sender { client: PeerAddress::from(address), ..direct() };
+            assert_eq!(sender.forwarded_for(), Some(address.to_string()));
+        }
     }
 }

@@ -1,10 +1,7 @@
 //! Hop-by-hop fields and `Via`.
 
 use http::Version;
-use http::header::{
-    CONNECTION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
-};
+use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, VIA};
 use smallvec::SmallVec;
 
 use crate::fields::tokens;
@@ -15,22 +12,6 @@ pub(crate) const PSEUDONYM: &str = "forebay";
 /// Number of `Via` entries of this cache from which a request counts as a loop: no sensible chain has
 /// more caches.
 pub const PASSES_MAX: usize = 8;
-
-/// Fields for one connection (RFC 9110 section 7.6.1) and for authentication to a proxy (sections
-/// 11.7.1 to 11.7.3). This cache consumes them, and RFC 9111 section 3.1 forbids storing them.
-const HOP_BY_HOP: [HeaderName; 11] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("http2-settings"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-authentication-info"),
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 /// Fields by which a recipient frames, routes, authorises or caches a message. Neither may a
 /// `Connection` option remove them, nor may they be trailers.
@@ -88,6 +69,19 @@ const END_TO_END_PREFIX: &str = "x-forwarded-";
 /// Removes fields that must not be forwarded: the known hop-by-hop fields, and those named in
 /// `Connection` except fields for every recipient.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // One pass over the names costs less than a lookup of each hop-by-hop field.
+    let found: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
+    if found.contains(&CONNECTION) {
+        strip_options(headers);
+    }
+    for name in &found {
+        headers.remove(name);
+    }
+}
+
+/// Removes the fields named in `Connection` except fields for every recipient.
+fn strip_options(headers: &mut HeaderMap) {
     // The options borrow from the map that is modified below; cloning shares the values.
     let lines: SmallVec<[HeaderValue; 2]> =
         headers.get_all(CONNECTION).into_iter().cloned().collect();
@@ -99,9 +93,26 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             }
         }
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+}
+
+/// Returns `true` for fields for one connection (RFC 9110 section 7.6.1) and for authentication to a
+/// proxy (sections 11.7.1 to 11.7.3). This cache consumes them, and RFC 9111 section 3.1 forbids
+/// storing them.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-authentication-info"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 /// Appends this cache to `Via` (RFC 9110 section 7.6.3), with the HTTP version of the received

@@ -73,6 +73,11 @@ pub fn validator(headers: &HeaderMap) -> Option<Validator> {
 /// Removes the client's conditions and ranges from a request whose response may be stored: they
 /// refer to the copy of one client, and the response is for all.
 pub fn strip_conditions(headers: &mut HeaderMap) {
+    // One pass over the names costs less than a lookup of each condition.
+    let is_condition = |name: &HeaderName| matches!(name.as_str().get(..3), Some("if-" | "ran"));
+    if !headers.keys().any(is_condition) {
+        return;
+    }
     for name in &CONDITIONS {
         headers.remove(name);
     }

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use forebay_core::{Key, KeyRef};
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
-    Loaded, Outcome, Select, Waiting, Watch,
+    Loaded, Outcome, Select, UnsharedLoad, Waiting, Watch,
 };
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
@@ -47,6 +47,7 @@ pub(crate) use part::PartLoad;
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
 pub(crate) use selecting::selecting;
 
+use self::decision::Judged;
 use self::fetch::StoredParts;
 
 /// Load of one request. Cloning is cheap, because the state is shared.
@@ -90,12 +91,35 @@ pub(crate) struct LoadDetails {
     pub(crate) judged_by_origin: OnceLock<()>,
     /// Whole response received instead of a part, for the request that started the load.
     pub(crate) whole: Mutex<Option<Outcome>>,
+    /// Evaluation of the response, until the decision is recorded.
+    judged: Mutex<Option<Judged>>,
+    /// Head of the entry with its decoded form, which the request that started the load takes.
+    kept: Mutex<Option<(Head, Answer)>>,
 }
 
 impl LoadDetails {
     /// Returns the callers that the answer holds something for, once it has been received.
     pub(crate) fn answer_for(&self) -> AnswerFor {
         if self.own.get().is_some() { AnswerFor::Caller } else { AnswerFor::All }
+    }
+
+    /// Returns the decoded form of a head. The head of the response that the load brought is decoded
+    /// already, the first time.
+    pub(crate) fn answer_of(&self, head: &Head) -> Option<Answer> {
+        let is_it = |kept: &mut (Head, Answer)| match (kept.0.slice(), head.slice()) {
+            (Some(kept), Some(head)) => std::ptr::eq(kept, head),
+            _ => false,
+        };
+        let kept = self.kept.lock().take_if(is_it);
+        kept.map_or_else(|| Answer::of_head(head), |(_, answer)| Some(answer))
+    }
+
+    fn keep(&self, head: Head, answer: Answer) {
+        *self.kept.lock() = Some((head, answer));
+    }
+
+    fn note(&self, judged: Judged) {
+        *self.judged.lock() = Some(judged);
     }
 }
 
@@ -185,7 +209,8 @@ impl Load for HttpLoad {
             request.with_timeout(method, self.0.key.borrowed(), load).await
         };
         request.log_failure(method, prior.as_deref(), &loaded);
-        request.record_decision(self.0.key.borrowed(), &loaded, begun);
+        let judged = self.details().judged.lock().take();
+        request.record_decision(self.0.key.borrowed(), &loaded, judged, begun);
         loaded
     }
 
@@ -197,6 +222,8 @@ impl Load for HttpLoad {
             lease_wait_max: Some(settings.lease_wait_max),
             extent,
             answer_for: self.details().answer_for(),
+            // As for the requests that bypass the cache.
+            unshared: UnsharedLoad::EndsWithCaller,
             ..LoadOptions::default()
         }
     }
@@ -204,6 +231,6 @@ impl Load for HttpLoad {
 
 impl HeadCodec for HttpLoad {
     fn decode_head(&self, bytes: Bytes) -> Option<Head> {
-        Answer::decode(bytes).map(|answer| self.0.request.stored_head(answer, None))
+        Answer::decode(bytes).map(|mut answer| self.0.request.stored_head(&mut answer, None))
     }
 }

@@ -182,7 +182,7 @@ impl Origin {
     /// arrive in time, or the head is invalid.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
-        request: FetchRequest,
+        request: Box<FetchRequest>,
         again: Again<'_>,
         company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
@@ -207,7 +207,7 @@ impl Origin {
 
     /// Sends a request as the trial of a half-open breaker. Nobody waits for the response, because it
     /// may take as long as those that opened the breaker.
-    fn try_in_background(self: &Arc<Self>, request: FetchRequest) {
+    fn try_in_background(self: &Arc<Self>, request: Box<FetchRequest>) {
         let origin = self.clone();
         tokio::spawn(async move {
             let Some(breaker) = &origin.breaker else { return };
@@ -270,7 +270,7 @@ impl Origin {
     /// permit it, too.
     async fn fetch_admitted(
         &self,
-        request: FetchRequest,
+        request: Box<FetchRequest>,
         again: Again<'_>,
         company: Audience,
         admitted: &Notify,

@@ -10,7 +10,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderName, LAST_MODIFIED, VARY,
 };
 
-use crate::directives::policy::{Policy, RuledBy};
+use crate::directives::policy::RuledBy;
 use crate::freshness::lifetime::{SetBy, set_by};
 use crate::message::{RequestRef, ResponseRef, Rules};
 use crate::storable::Unstorable;
@@ -273,7 +273,9 @@ pub fn lifetime_by(answered: ResponseRef<'_>, rules: &Rules) -> (SetBy, Cow<'sta
     (by, lifetime_line(by, answered.headers))
 }
 
-fn lifetime_line(by: SetBy, answer: &HeaderMap) -> Cow<'static, str> {
+/// Returns the field or option that set the lifetime of a response with these fields.
+#[must_use]
+pub fn lifetime_line(by: SetBy, answer: &HeaderMap) -> Cow<'static, str> {
     match by {
         SetBy::NoCache | SetBy::Targeted | SetBy::SMaxage | SetBy::MaxAge => {
             policy_line(answer).into()
@@ -305,7 +307,7 @@ pub fn of_request(asked: &HeaderMap) -> Cow<'static, str> {
 /// Returns the field that controls caching (RFC 9213).
 #[must_use]
 pub fn policy_line(answer: &HeaderMap) -> String {
-    let name = match Policy::of(answer).ruled_by {
+    let name = match RuledBy::of(answer) {
         RuledBy::Targeted(name) => name,
         RuledBy::CacheControl => CACHE_CONTROL,
     };
@@ -319,10 +321,16 @@ fn shown(headers: &HeaderMap, name: &HeaderName) -> Cow<'static, str> {
 /// Returns all values of a field in one line, of at most [`LINE_MAX`] bytes.
 #[must_use]
 pub fn line(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let mut values = headers.get_all(name).iter().peekable();
-    values.peek()?;
-    let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-    let mut line = format!("{}: {}", spelled(name), values.join(", "));
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    let mut line = String::with_capacity(LINE_MAX);
+    push_spelled(&mut line, name);
+    line.push_str(": ");
+    line.push_str(&String::from_utf8_lossy(first.as_bytes()));
+    for value in values {
+        line.push_str(", ");
+        line.push_str(&String::from_utf8_lossy(value.as_bytes()));
+    }
     line.truncate(line.floor_char_boundary(LINE_MAX));
     Some(line)
 }
@@ -330,16 +338,26 @@ pub fn line(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 /// Returns a field name with capital letters, such as `Cache-Control`.
 #[must_use]
 pub fn spelled(name: &HeaderName) -> String {
+    let mut text = String::with_capacity(name.as_str().len());
+    push_spelled(&mut text, name);
+    text
+}
+
+fn push_spelled(text: &mut String, name: &HeaderName) {
     if name == http::header::ETAG {
-        return "ETag".into();
+        return text.push_str("ETag");
     }
+    let from = text.len();
+    text.push_str(name.as_str());
     let mut starts = true;
-    let capital = |letter: char| {
-        let spelled = if starts { letter.to_ascii_uppercase() } else { letter };
-        starts = letter == '-';
-        spelled
-    };
-    name.as_str().chars().map(capital).collect()
+    // Field names are ASCII.
+    for at in from..text.len() {
+        let letter = &mut text[at..=at];
+        if starts {
+            letter.make_ascii_uppercase();
+        }
+        starts = &*letter == "-";
+    }
 }
 
 #[cfg(test)]
@@ -349,7 +367,7 @@ mod tests {
     use http::{HeaderValue, Method, StatusCode};
 
     use super::*;
-    use crate::storable::{check_storable, objections};
+    use crate::storable::{Refusal, check_storable, evaluate};
 
     fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let field = |(name, value): &(&'static str, &'static str)| {
@@ -365,7 +383,8 @@ mod tests {
         let answer = fields(&lines);
         let asked = RequestRef { method: &Method::GET, headers: &asked };
         let answered = ResponseRef { status: StatusCode::OK, headers: &answer };
-        let all = objections(asked, answered, &Rules::default(), WallTime::default());
+        let refusal = evaluate(asked, answered, &Rules::default(), WallTime::default()).err();
+        let all = refusal.iter().flat_map(Refusal::reasons);
         let expected = [
             (Unstorable::RequestNoStore, "Cache-Control: no-store in the request"),
             (Unstorable::NoStore, "Cache-Control: private, no-store"),
@@ -377,7 +396,7 @@ mod tests {
             (Unstorable::SetCookie, "Set-Cookie"),
             (Unstorable::NoFreshness, "Cache-Control: private, no-store"),
         ];
-        let named: Vec<_> = all.iter().map(|it| (*it, because(*it, asked, answered))).collect();
+        let named: Vec<_> = all.map(|it| (it, because(it, asked, answered))).collect();
         let expected: Vec<_> = expected.iter().map(|(it, line)| (*it, Cow::from(*line))).collect();
         assert_eq!(named, expected);
     }
@@ -398,9 +417,9 @@ mod tests {
             let asked = RequestRef { method: &Method::GET, headers: &none };
             let answered = ResponseRef { status: StatusCode::OK, headers: &answer };
             let (rules, at) = (Rules::default(), WallTime::default());
-            let decided = check_storable(asked, answered, &rules, at).err();
-            let all = objections(asked, answered, &rules, at);
-            assert_eq!(all.first().copied(), decided, "{name}: {value}");
+            let decided = check_storable(asked, answered, &rules, at);
+            let evaluated = evaluate(asked, answered, &rules, at);
+            assert_eq!(evaluated.map_err(|refusal| refusal.first), decided, "{name}: {value}");
         }
     }
 

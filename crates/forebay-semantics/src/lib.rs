@@ -72,7 +72,9 @@ pub use message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemo
 pub use ranges::range::{self, SingleRange, Wanted, range, ranges};
 pub use ranges::{multipart, partial};
 pub use status::{CacheStatus, Forward, Handling, forward_reason};
-pub use storable::{Storable, Unstorable, check_storable, check_storable_part, storable};
+pub use storable::{
+    Refusal, Storable, Unstorable, check_storable, check_storable_part, evaluate, storable,
+};
 pub use validation::{freshen, validate};
 pub use variants::choice::{self, preferred_language, preferred_type};
 pub use variants::vary::{self, Selects, selecting_value, selects};

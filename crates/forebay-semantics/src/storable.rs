@@ -3,11 +3,14 @@
 use forebay_core::{Lifetime, WallTime};
 use http::header::{AUTHORIZATION, COOKIE, EXPIRES, SET_COOKIE};
 use http::{Method, StatusCode};
+use smallvec::SmallVec;
 
 use crate::directives::Directives;
 use crate::directives::policy::Policy;
 use crate::directives::withheld::Withheld;
-use crate::freshness::lifetime::{LifetimeOrigin, heuristics_apply, lifetime_of, stated_lifetime};
+use crate::freshness::lifetime::{
+    LifetimeOrigin, SetBy, heuristics_apply, lifetime_of, set_by_policy, stated_lifetime,
+};
 use crate::message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemoval};
 use crate::ranges::partial::{ContentRange, received_range};
 use crate::validation::validate::validator;
@@ -114,9 +117,33 @@ pub struct Storable {
     pub lifetime: Lifetime,
     /// Source of the freshness lifetime: the origin server, or this cache.
     pub lifetime_origin: LifetimeOrigin,
+    /// Setter of the freshness lifetime.
+    pub set_by: SetBy,
     /// Fields of the response that must not be stored, because `private` or `no-cache` names them;
     /// only the requesting client gets them.
     pub withheld: Withheld,
+}
+
+/// Reasons against storing a response in a shared cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// First reason: it decides.
+    pub first: Unstorable,
+    /// Further reasons, in the order of their precedence.
+    pub others: SmallVec<[Unstorable; 4]>,
+}
+
+impl Refusal {
+    /// Collects reasons, the first one first; `None` if there are none.
+    pub fn of(reasons: impl IntoIterator<Item = Unstorable>) -> Option<Self> {
+        let mut reasons = reasons.into_iter();
+        Some(Self { first: reasons.next()?, others: reasons.collect() })
+    }
+
+    /// Returns all reasons, the first one first.
+    pub fn reasons(&self) -> impl Iterator<Item = Unstorable> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
 }
 
 /// Decides whether a shared cache may store this response, received at `received` (RFC 9111 section
@@ -180,19 +207,22 @@ pub fn storable(
     case.refusal(is_part.then_some(Unstorable::Partial)).map_or(Ok(()), Err)
 }
 
-/// Returns every reason against storing this response, the first one first; empty if
-/// [`check_storable`] stores it. For reports: the decision itself stops at the first reason.
-#[must_use]
-pub fn objections(
+/// Decides like [`check_storable`].
+///
+/// # Errors
+///
+/// Every reason against storing the response.
+pub fn evaluate(
     asked: RequestRef<'_>,
     answered: ResponseRef<'_>,
     rules: &Rules,
     received: WallTime,
-) -> Vec<Unstorable> {
+) -> Result<Storable, Refusal> {
     let case = Case::qualified(Exchange { asked, answered }, rules, received);
     let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
-    let reasons = case.reasons(is_part.then_some(Unstorable::Partial));
-    reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+    let reasons = case.reasons(is_part.then_some(Unstorable::Partial)).into_iter();
+    let refusal = Refusal::of(reasons.filter_map(|(holds, reason)| holds.then_some(reason)));
+    refusal.map_or_else(|| Ok(case.kept()), Err)
 }
 
 #[derive(Clone, Copy)]
@@ -221,7 +251,8 @@ impl<'a> Case<'a> {
 
     fn kept(self) -> Storable {
         let (lifetime, lifetime_origin) = self.lifetime();
-        Storable { lifetime, lifetime_origin, withheld: self.withheld }
+        let set_by = set_by_policy(&self.policy, self.exchange.answered, self.rules);
+        Storable { lifetime, lifetime_origin, set_by, withheld: self.withheld }
     }
 
     fn lifetime(&self) -> (Lifetime, LifetimeOrigin) {
@@ -281,8 +312,8 @@ impl<'a> Case<'a> {
         let is_allowed = self.policy.said.public
             || self.rules.heuristics_with_cookie
             || self.rules.forced.ignored.has(Ignored::COOKIE);
-        let is_chosen = self.lifetime().1 == LifetimeOrigin::Cache;
-        has_cookie && !is_allowed && is_chosen && !self.states_freshness()
+        let is_chosen = || self.lifetime().1 == LifetimeOrigin::Cache;
+        has_cookie && !is_allowed && is_chosen() && !self.states_freshness()
     }
 
     /// Returns true if the origin states a positive lifetime.
@@ -295,22 +326,24 @@ impl<'a> Case<'a> {
     /// was anonymous: the origin may have answered for one user.
     fn is_forced_with_credentials(&self) -> bool {
         let Forced { ttl, default_ttl, set_cookie, ignored, .. } = self.rules.forced;
-        let is_stated = self.states_freshness();
         let is_forced = ttl.is_some()
             || default_ttl.is_some() && self.lifetime().1 == LifetimeOrigin::Cache
             || set_cookie == SetCookieRemoval::Removed;
         let fields = self.exchange.asked.headers;
-        let has_credentials = fields.contains_key(COOKIE) && !ignored.has(Ignored::COOKIE)
-            || fields.contains_key(AUTHORIZATION) && !ignored.has(Ignored::AUTHORIZATION);
-        is_forced && !is_stated && has_credentials
+        let has_credentials = || {
+            fields.contains_key(COOKIE) && !ignored.has(Ignored::COOKIE)
+                || fields.contains_key(AUTHORIZATION) && !ignored.has(Ignored::AUTHORIZATION)
+        };
+        is_forced && !self.states_freshness() && has_credentials()
     }
 
     /// RFC 9111 section 3: the response has explicit freshness, or its status or `public` permits a
     /// heuristic. A response that can be neither served nor validated is not stored.
     fn is_of_use(&self) -> bool {
         let (said, answered) = (&self.policy.said, self.exchange.answered);
-        let expires = self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
-        let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires;
+        let expires =
+            || self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
+        let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires();
         let Forced { ttl, default_ttl, .. } = self.rules.forced;
         let is_forced = ttl.is_some() || default_ttl.is_some();
         if !explicit && !is_forced && !heuristics_apply(answered.status, said) {
@@ -344,7 +377,7 @@ const fn is_known(status: StatusCode) -> bool {
 /// permits sharing.
 fn is_for_one_user(asked: RequestRef<'_>, said: &Directives) -> bool {
     let shared = said.public || said.must_revalidate || said.s_maxage.is_some();
-    asked.headers.contains_key(AUTHORIZATION) && !shared
+    !shared && asked.headers.contains_key(AUTHORIZATION)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn check(input: &[u8]) -> Outcome {
 }
 
 fn assert_read_back(answer: &Answer) -> Bytes {
-    let head = answer.clone().into_head();
+    let head = answer.to_head();
     let bytes = head.bytes().expect("a head of HTTP keeps its bytes");
     let again = Answer::decode(bytes.clone());
     assert_eq!(again.as_ref(), Some(answer), "written and read again");

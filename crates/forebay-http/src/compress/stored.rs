@@ -20,22 +20,22 @@ pub(crate) fn mark(settings: Option<&CompressSettings>, headers: &mut HeaderMap)
 /// `prior`, which has the same body, are kept.
 pub(crate) fn head(
     settings: Option<&CompressSettings>,
-    mut answer: Answer,
+    answer: &mut Answer,
     prior: Option<&Entry>,
 ) -> Head {
-    let Some(settings) = settings else { return answer.into_head() };
+    let Some(settings) = settings else { return answer.to_head() };
     mark(Some(settings), &mut answer.headers);
     let response = ResponseRef { status: answer.status, headers: &answer.headers };
     if !may_encode(response, &settings.types) {
-        return answer.into_head();
+        return answer.to_head();
     }
     let known = prior.and_then(|prior| prior.head.view::<DerivedForms>());
     let forms = known.map_or_else(DerivedForms::default, |known| {
         known.with_heads(|index, form| {
-            Some(form_head(&answer, *Coding::ALL.get(index)?, form.body.length()?))
+            Some(form_head(answer, *Coding::ALL.get(index)?, form.body.length()?))
         })
     });
-    answer.into_head().with_forms(forms)
+    answer.to_head().with_forms(forms)
 }
 
 /// Creates the form of an entry in a coding. `None` if the head of the entry is invalid.
@@ -50,5 +50,5 @@ pub(crate) fn form(entry: &Entry, coding: Coding, bytes: Vec<u8>) -> Option<Deri
 fn form_head(answer: &Answer, coding: Coding, length: u64) -> Head {
     let mut encoded = answer.clone();
     encode_fields(&mut encoded.headers, coding, Some(length));
-    encoded.into_head()
+    encoded.to_head()
 }

@@ -43,7 +43,7 @@ impl ByBodyLoad {
         } else {
             // RFC 9110 section 9.2.2: an unsafe request may already have taken effect, so it is not
             // retried.
-            request.ask_once(question(), None, company).await?
+            request.ask_once(Box::new(question()), None, company).await?
         };
         let status = received.response.status();
         let fields = received.response.headers().clone();

@@ -1,8 +1,11 @@
 //! Request of a client, and the requests to the origin that it leads to.
 
 use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, WallTime, may_fall_back};
@@ -13,6 +16,7 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response};
+use tokio::time::{Instant, sleep_until};
 
 use super::Received;
 use super::decision::DecisionRecorder;
@@ -72,16 +76,30 @@ impl Select for ClientRequest {
 impl ClientRequest {
     /// Limits a load of this key to `fetch_timeout` plus [`TIMEOUT_MARGIN`], and traces it. The
     /// future of a load is large, so it stays where it is.
+    ///
+    /// The first wait is that of an exchange with a timer of its own, which most loads end with. So
+    /// the timer of the load starts with the second wait.
     pub(super) async fn with_timeout(
         &self,
         method: &Method,
         key: KeyRef<'_>,
-        load: Pin<&mut impl Future<Output = Result<Loaded, LoadError>>>,
+        mut load: Pin<&mut impl Future<Output = Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
         let span = self.begin_span(method, Some(key));
         let patience = self.rules.fetch_timeout(&self.site);
-        let loaded = tokio::time::timeout(patience + TIMEOUT_MARGIN, load).await;
-        let loaded = loaded.unwrap_or(Err(LoadError::TimedOut(patience)));
+        let due = Instant::now() + patience + TIMEOUT_MARGIN;
+        let (mut has_waited, mut timer) = (false, None);
+        let loaded = poll_fn(|cx| {
+            if let Poll::Ready(loaded) = load.as_mut().poll(cx) {
+                return Poll::Ready(loaded);
+            }
+            if !mem::replace(&mut has_waited, true) {
+                return Poll::Pending;
+            }
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+            timer.as_mut().poll(cx).map(|()| Err(LoadError::TimedOut(patience)))
+        })
+        .await;
         if let Some(span) = span {
             span.end_load(&loaded);
         }
@@ -146,7 +164,7 @@ impl ClientRequest {
         hop::strip_hop_by_hop(&mut headers);
         let sender = self.peer.sender(self.site.settings.is_forwarded_added);
         forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
-        if let Ok(id) = HeaderValue::try_from(self.id.to_string()) {
+        if let Ok(id) = HeaderValue::from_bytes(&self.id.digits()) {
             headers.insert(X_REQUEST_ID, id);
         }
         if let Some(context) = self.trace.as_ref().and_then(|trace| trace.context()) {
@@ -194,7 +212,8 @@ impl ClientRequest {
     /// judged. The body is dropped, and nothing is stored.
     pub(crate) async fn probe(&self) -> Result<Answer, LoadError> {
         let patience = self.rules.fetch_timeout(&self.site);
-        let asked = self.ask_once(self.question(|_| {}), None, Audience::Single);
+        let question = Box::new(self.question(|_| {}));
+        let asked = self.ask_once(question, None, Audience::Single);
         let received = tokio::time::timeout(patience + TIMEOUT_MARGIN, asked).await;
         let received = received.unwrap_or(Err(LoadError::TimedOut(patience)))?;
         let (parts, _) = received.response.into_parts();
@@ -209,10 +228,10 @@ impl ClientRequest {
         question: impl Fn() -> FetchRequest + Send + Sync,
         company: Audience,
     ) -> Result<Received, LoadError> {
-        match self.ask_once(question(), Some(&question), company).await {
+        match self.ask_once(Box::new(question()), Some(&question), company).await {
             // RFC 9112 section 9.3.1: a safe request may be retried.
             Err(error) if is_idle_close(&error) => {
-                self.ask_once(question(), Some(&question), company).await
+                self.ask_once(Box::new(question()), Some(&question), company).await
             }
             answered => answered,
         }
@@ -221,7 +240,7 @@ impl ClientRequest {
     /// Sends a request. The origin uses `again` for retries.
     pub(super) async fn ask_once(
         &self,
-        question: FetchRequest,
+        question: Box<FetchRequest>,
         again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
@@ -254,7 +273,7 @@ impl ClientRequest {
 
     /// Creates the head of an entry from a response. The derived forms of `prior` are kept if it has
     /// the same body.
-    pub(super) fn stored_head(&self, answer: Answer, prior: Option<&Entry>) -> Head {
+    pub(super) fn stored_head(&self, answer: &mut Answer, prior: Option<&Entry>) -> Head {
         stored::head(self.site.settings.compress.as_ref(), answer, prior)
     }
 

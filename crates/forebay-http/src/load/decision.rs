@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{KeyRef, Why};
-use forebay_engine::{Content, Head, LoadError, Loaded};
-use forebay_semantics::{RequestRef, ResponseRef, Unstorable, advice};
+use forebay_engine::{Content, LoadError, Loaded};
+use forebay_semantics::{Refusal, RequestRef, ResponseRef, SetBy, Storable, Unstorable, advice};
 use http::{Method, StatusCode};
 
 use super::ClientRequest;
@@ -19,12 +19,43 @@ pub(crate) struct DecisionRecorder {
     pub(crate) why: Why,
 }
 
+/// Evaluation of the response of a load, as a decision records it.
+#[derive(Debug)]
+pub(super) struct Judged {
+    status: StatusCode,
+    objections: Objections,
+    first: Option<Unstorable>,
+    line: Line,
+}
+
+impl Judged {
+    /// Describes a response that may be stored, with the setter of its lifetime.
+    pub(super) fn storable(answer: &Answer, set_by: SetBy) -> Self {
+        let line = Line::of(&advice::lifetime_line(set_by, &answer.headers));
+        Self { status: answer.status, objections: Objections::default(), first: None, line }
+    }
+}
+
 impl ClientRequest {
+    /// Describes the evaluation of a response.
+    pub(super) fn judged(&self, answer: &Answer, evaluated: &Result<Storable, Refusal>) -> Judged {
+        match evaluated {
+            Ok(kept) => Judged::storable(answer, kept.set_by),
+            Err(refusal) => Judged {
+                status: answer.status,
+                objections: Objections::of(refusal.reasons()),
+                first: Some(refusal.first),
+                line: Line::of(&self.because(refusal.first, answer)),
+            },
+        }
+    }
+
     /// Records the result of a load that started at `begun`.
     pub(super) fn record_decision(
         &self,
         key: KeyRef<'_>,
         loaded: &Result<Loaded, LoadError>,
+        judged: Option<Judged>,
         begun: Duration,
     ) {
         let recorder = &self.recorder;
@@ -41,45 +72,28 @@ impl ClientRequest {
             is_outgrown: false,
             line: Line::of(""),
         };
-        match loaded {
-            Ok(Loaded::Entry { head, content, .. }) => {
-                decision.length = length(content);
-                self.judge_head(&mut decision, Decided::Stored, head);
-            }
-            Ok(Loaded::Unchanged { head, .. }) => {
-                if let Some(head) = head {
-                    self.judge_head(&mut decision, Decided::Confirmed, head);
-                }
-                decision.decided = Decided::Confirmed;
-                decision.status = StatusCode::NOT_MODIFIED.as_u16();
-            }
-            Ok(Loaded::Pass(passed)) => {
-                self.judge_head(&mut decision, Decided::Passed, &passed.head);
-            }
-            Ok(Loaded::Failed { passed, .. }) => {
-                self.judge_head(&mut decision, Decided::Failed, &passed.head);
-            }
-            Ok(Loaded::Absent { .. }) => return,
-            Err(error) => decision.line = Line::of(&error.to_string()),
+        if let (Ok(_), Some(Judged { status, objections, first, line })) = (loaded, judged) {
+            decision.status = status.as_u16();
+            (decision.objections, decision.first, decision.line) = (objections, first, line);
         }
-        recorder.decisions.add(decision);
-    }
-
-    fn judge_head(&self, decision: &mut Decision, decided: Decided, head: &Head) {
-        decision.decided = decided;
-        let Some(answer) = head.bytes().and_then(Answer::decode) else { return };
-        decision.status = answer.status.as_u16();
-        let objections = if matches!(decided, Decided::Stored | Decided::Confirmed) {
-            Vec::new()
-        } else {
-            self.objections(&answer)
+        decision.decided = match loaded {
+            Ok(Loaded::Entry { content, .. }) => {
+                decision.length = length(content);
+                Decided::Stored
+            }
+            Ok(Loaded::Unchanged { .. }) => {
+                decision.status = StatusCode::NOT_MODIFIED.as_u16();
+                Decided::Confirmed
+            }
+            Ok(Loaded::Pass(_)) => Decided::Passed,
+            Ok(Loaded::Failed { .. }) => Decided::Failed,
+            Ok(Loaded::Absent { .. }) => return,
+            Err(error) => {
+                decision.line = Line::of(&error.to_string());
+                Decided::Unanswered
+            }
         };
-        decision.objections = Objections::of(&objections);
-        decision.first = objections.first().copied();
-        decision.line = Line::of(&match objections.first() {
-            Some(first) => self.because(*first, &answer),
-            None => self.lifetime_by(&answer).line,
-        });
+        recorder.decisions.add(decision);
     }
 
     /// Returns the field that is a reason against storing a response.

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use forebay_core::judge::Dice;
 use forebay_core::{Meta, OriginFailure, Presence, Purge, Reach, Validator, may_fall_back, pace};
 use forebay_engine::clock::ThreadDice;
-use forebay_engine::{Body, Content, Entry, LoadError, Loaded, Passed};
+use forebay_engine::{Body, Content, Entry, Head, LoadError, Loaded, Passed};
 use forebay_rules::Kind;
 use forebay_semantics::freshen::{HeadValidation, validate_by_head};
-use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime};
+use forebay_semantics::lifetime::{LifetimeOrigin, initial_age, lifetime, set_by};
 use forebay_semantics::media_type::{is_contradicted, is_declared_shared};
 use forebay_semantics::partial::{can_combine, combined_fields, received_range};
 use forebay_semantics::storable::{
-    Storable, Unstorable, check_storable, check_storable_part, objections,
+    Refusal, Storable, Unstorable, check_storable, check_storable_part, evaluate,
 };
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding, selects_without_coding};
@@ -25,6 +25,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 
+use super::decision::Judged;
 use super::{ClientRequest, LoadState, Received, StoredParts};
 use crate::origin::OriginBody;
 use crate::site::tags;
@@ -47,7 +48,9 @@ impl LoadState {
         let (parts, body) = response.into_parts();
         let whole = Answer { status: StatusCode::OK, headers: parts.headers };
         self.refused(self.request.check_storable(&whole).err().unwrap_or(Unstorable::Status));
-        self.pass(Answer { status: parts.status, ..whole }, body)
+        let answer = Answer { status: parts.status, ..whole };
+        let _ = self.evaluate(&answer);
+        self.pass(answer, body)
     }
 
     /// Evaluates a full response.
@@ -59,7 +62,7 @@ impl LoadState {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
         let cookies = self.request.take_cookies(&mut answer);
-        match self.request.check_storable(&answer) {
+        match self.evaluate(&answer) {
             Ok(kept) => {
                 let meta = self.request.meta(&answer, &kept, delay);
                 if !self.request.is_failure(&answer) || self.may_replace(&meta, prior) {
@@ -67,15 +70,12 @@ impl LoadState {
                     let mut own = kept.withheld.remove_from(&mut answer.headers);
                     own.extend(cookies);
                     self.set_unshared_fields(own);
-                    let content = match body.size_hint().exact() {
-                        Some(length) => Content::Sized(length, body.into_stream()),
-                        None => Content::Stream(body.into_stream()),
-                    };
-                    let head = self.request.stored_head(answer, None);
+                    let content = body.into_content();
+                    let head = self.stored_head(answer, None);
                     return Ok(Loaded::Entry { meta, head, content });
                 }
             }
-            Err(refused) => self.refused(refused),
+            Err(refusal) => self.refused(refusal.first),
         }
         answer.headers.extend(cookies);
         self.pass(answer, body)
@@ -90,7 +90,7 @@ impl LoadState {
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
-        self.refused(self.request.check_storable(&answer).err().unwrap_or(why));
+        self.refused(self.evaluate(&answer).map_or_else(|refusal| refusal.first, |_| why));
         self.pass(answer, body)
     }
 
@@ -100,8 +100,8 @@ impl LoadState {
         self.request.site.origin.mark_unshared(&mut body)?;
         let remember = self.remember(&answer);
         let (status, is_failure) = (answer.status, self.request.is_failure(&answer));
-        let content = Content::Stream(body.into_stream());
-        let passed = Passed { head: answer.into_head(), content, remember };
+        let content = body.into_content();
+        let passed = Passed { head: answer.into_passed_head(), content, remember };
         if !is_failure {
             return Ok(Loaded::Pass(passed));
         }
@@ -151,25 +151,27 @@ impl LoadState {
     ) -> Loaded {
         let headers = validate::merge_not_modified(&stored.headers, fresh);
         let mut merged = Answer { status: stored.status, headers };
-        let kept = match self.request.check_storable(&merged) {
+        let kept = match self.evaluate(&merged) {
             Ok(kept) => kept,
             // The engine respects the request's no-store, and a stale entry can still be validated.
-            Err(Unstorable::RequestNoStore | Unstorable::NoFreshness) => {
-                self.request.storable_without_freshness(&merged)
+            Err(Refusal { first: Unstorable::RequestNoStore | Unstorable::NoFreshness, .. }) => {
+                let kept = self.request.storable_without_freshness(&merged);
+                self.details.note(Judged::storable(&merged, kept.set_by));
+                kept
             }
-            Err(refused) => {
-                self.refused(refused);
+            Err(refusal) => {
+                self.refused(refusal.first);
                 self.set_unshared_fields(validate::cookies_of(fresh));
                 let remember = PASS_REMEMBER;
                 let content = source_of(&prior.body);
-                return Loaded::Pass(Passed { head: merged.into_head(), content, remember });
+                return Loaded::Pass(Passed { head: merged.into_passed_head(), content, remember });
             }
         };
         let meta = self.request.meta(&merged, &kept, delay);
         let mut own = kept.withheld.remove_from(&mut merged.headers);
         own.extend(validate::cookies_of(fresh));
         self.set_unshared_fields(own);
-        let head = self.request.stored_head(merged, Some(prior));
+        let head = self.stored_head(merged, Some(prior));
         Loaded::Unchanged { meta, head: Some(head) }
     }
 
@@ -194,14 +196,14 @@ impl LoadState {
         let mut headers = combined_fields(&stored.headers, &parts.headers);
         headers.insert(CONTENT_LENGTH, HeaderValue::from(all.complete().unwrap_or_default()));
         let mut answer = Answer { status: StatusCode::OK, headers };
-        let Ok(kept) = self.request.check_storable(&answer) else { return Ok(None) };
+        let Ok(kept) = self.evaluate(&answer) else { return Ok(None) };
         let _ = self.details.status.set(parts.status);
         let meta = self.request.meta(&answer, &kept, delay);
         let mut own = kept.withheld.remove_from(&mut answer.headers);
         own.extend(validate::cookies_of(&parts.headers));
         self.set_unshared_fields(own);
         let content = around(before, range.span.first, body);
-        let head = self.request.stored_head(answer, None);
+        let head = self.stored_head(answer, None);
         Ok(Some(Loaded::Entry { meta, head, content }))
     }
 
@@ -232,6 +234,7 @@ impl LoadState {
         self.refused(Unstorable::Method);
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
+        let _ = self.evaluate(&answer);
         match self.pass(answer, body)? {
             Loaded::Pass(passed) => Ok(Loaded::Pass(Passed { remember: Duration::ZERO, ..passed })),
             failed => Ok(failed),
@@ -256,6 +259,20 @@ impl LoadState {
     fn refused(&self, why: Unstorable) {
         let _ = self.details.refused.set(why);
     }
+
+    /// Decides whether a response may be stored, and notes that for the record of the decision.
+    fn evaluate(&self, answer: &Answer) -> Result<Storable, Refusal> {
+        let evaluated = self.request.evaluate(answer);
+        self.details.note(self.request.judged(answer, &evaluated));
+        evaluated
+    }
+
+    /// Creates the head of an entry, and keeps the response for the request that started the load.
+    fn stored_head(&self, mut answer: Answer, prior: Option<&Entry>) -> Head {
+        let head = self.request.stored_head(&mut answer, prior);
+        self.details.keep(head.clone(), answer);
+        head
+    }
 }
 
 /// Setter of a lifetime.
@@ -267,11 +284,22 @@ pub(crate) struct LifetimeSetter {
 
 impl ClientRequest {
     fn check_storable(&self, answer: &Answer) -> Result<Storable, Unstorable> {
+        self.evaluate(answer).map_err(|refusal| refusal.first)
+    }
+
+    /// Decides whether a response may be stored. The error has every reason against it.
+    fn evaluate(&self, answer: &Answer) -> Result<Storable, Refusal> {
         let asked = RequestRef { method: &Method::GET, headers: &self.headers };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
-        self.check_type(answer)?;
-        let rules = self.rules.storing(&self.site, answer, &self.changes)?;
-        check_storable(asked, answered, &rules, self.clock.wall())
+        let of_rules = self.rules.storing(&self.site, answer, &self.changes);
+        let rules = of_rules.as_ref().unwrap_or(&self.site.settings.rules);
+        let evaluated = evaluate(asked, answered, rules, self.clock.wall());
+        let found = [self.check_type(answer).err(), of_rules.err()].into_iter().flatten();
+        let others = evaluated.as_ref().err().into_iter().flat_map(Refusal::reasons);
+        match Refusal::of(found.chain(others)) {
+            Some(refusal) => Err(refusal),
+            None => evaluated,
+        }
     }
 
     /// Counts the prohibitions that rules ignore for a response that is stored.
@@ -289,13 +317,8 @@ impl ClientRequest {
 
     /// Returns every reason against storing a response, the first one first.
     pub(crate) fn objections(&self, answer: &Answer) -> Vec<Unstorable> {
-        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
-        let answered = ResponseRef { status: answer.status, headers: &answer.headers };
-        let of_rules = self.rules.storing(&self.site, answer, &self.changes);
-        let rules = of_rules.unwrap_or(self.site.settings.rules);
-        let found = [self.check_type(answer).err(), of_rules.err()];
-        let others = objections(asked, answered, &rules, self.clock.wall());
-        found.into_iter().flatten().chain(others).collect()
+        let refusal = self.evaluate(answer).err();
+        refusal.iter().flat_map(Refusal::reasons).collect()
     }
 
     /// Returns the setter of the lifetime of a response, with the field or option.
@@ -340,6 +363,7 @@ impl ClientRequest {
         Storable {
             lifetime,
             lifetime_origin: LifetimeOrigin::Origin,
+            set_by: set_by(answered, &rules),
             withheld: Withheld::of(&answer.headers),
         }
     }

@@ -222,7 +222,8 @@ impl PartLoad {
             None | Some(Unstorable::Partial | Unstorable::RequestNoStore) => Duration::ZERO,
             Some(_) => PASS_REMEMBER,
         };
-        let passed = Passed { head: answer.into_head(), content: content.into_source(), remember };
+        let head = answer.into_passed_head();
+        let passed = Passed { head, content: content.into_source(), remember };
         if is_failure(status) {
             let error = LoadError::Answered(status.as_u16());
             return Ok(Loaded::Failed { passed, error });

@@ -102,5 +102,5 @@ impl Drop for OpenSpan {
 }
 
 fn status_of(head: &Head) -> Option<u16> {
-    head.bytes().and_then(Answer::decode).map(|answer| answer.status.as_u16())
+    Answer::status_of(head).map(|status| status.as_u16())
 }

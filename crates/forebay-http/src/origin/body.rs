@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use forebay_engine::BrokenBody;
+use forebay_engine::{BrokenBody, Content};
+use futures_util::stream;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -109,9 +110,35 @@ impl OriginBody {
         timer.as_mut().poll(cx)
     }
 
+    /// Converts the body to content for the engine, without trailers. A body that has arrived whole
+    /// is copied, because its piece would keep the read buffer of its connection.
+    pub(crate) fn into_content(mut self) -> Content {
+        let length = self.size_hint().exact();
+        if self.begun.is_none() {
+            match self.poll_inner(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => {}
+                Poll::Ready(None) => return Content::Whole(Bytes::new()),
+                Poll::Ready(Some(Err(error))) => {
+                    return Content::Stream(Box::pin(stream::iter([Err(broken(&error))])));
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    let piece = frame.into_data().unwrap_or_default();
+                    if self.inner.is_end_stream() {
+                        return Content::Whole(Bytes::copy_from_slice(&piece));
+                    }
+                    self.put_before(piece);
+                }
+            }
+        }
+        match length {
+            Some(length) => Content::Sized(length, self.into_stream()),
+            None => Content::Stream(self.into_stream()),
+        }
+    }
+
     /// Converts the body to a stream of pieces for the engine, without trailers.
     pub(crate) fn into_stream(self) -> forebay_engine::PieceStream {
-        Box::pin(futures_util::stream::unfold(Some(self), |body| async {
+        Box::pin(stream::unfold(Some(self), |body| async {
             let mut body = body?;
             loop {
                 match body.frame().await? {

@@ -76,7 +76,7 @@ impl Checks {
         // Not for requests: the next check uses a new connection, too.
         let link = endpoint.connect_alone().await;
         let mut link = link.map_err(|error| error.to_string())?;
-        let mut request = Request::new(Progress::begin().track(no_body()));
+        let mut request = Box::new(Request::new(Progress::begin().track(no_body())));
         *request.uri_mut() = Uri::from(self.settings.path.clone());
         let headers = request.headers_mut();
         let host = self.host.clone().or_else(|| host_of(&endpoint.address));

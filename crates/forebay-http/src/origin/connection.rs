@@ -102,10 +102,10 @@ impl Connection {
     /// Sends a request, and returns the head of the final response.
     pub(super) async fn send(
         &mut self,
-        request: Request<TrackedBody>,
+        request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
     ) -> Result<Response<Incoming>, SendError> {
-        let mut response = pin!(self.sender.try_send_request(request));
+        let mut response = pin!(self.sender.try_send_request(*request));
         let answered = poll_fn(|cx| {
             let driven = poll(&mut self.driver, cx);
             if interims.is_exceeded() {

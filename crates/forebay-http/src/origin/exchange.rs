@@ -50,7 +50,7 @@ impl Origin {
     /// where the settings allow it. Returns the response head, which is validated unless it is a 101.
     pub(super) async fn exchange_in_time(
         &self,
-        request: FetchRequest,
+        request: Box<FetchRequest>,
         again: Again<'_>,
         progress: &Progress,
         admitted: &Notify,
@@ -69,13 +69,13 @@ impl Origin {
     /// Sends a request until its result permits no retry.
     async fn attempts(
         &self,
-        request: FetchRequest,
+        request: Box<FetchRequest>,
         again: Again<'_>,
         progress: &Progress,
     ) -> Result<(Exchanged, Option<InFlight>), LoadError> {
         let interims = Arc::new(InterimCounter::default());
         let affinity = self.group.affinity(&request);
-        let mut request = self.http_request(request, progress, &interims);
+        let mut request = self.http_request(*request, progress, &interims);
         let mut retrying = Retrying::new(self.retries.as_ref(), again);
         loop {
             let Some(chosen) = self.group.choose(affinity, retrying.tried()) else {
@@ -98,7 +98,7 @@ impl Origin {
                         .map(|exchanged| (exchanged, in_flight))
                         .map_err(|failed| failed.error);
                 }
-                Next::Unsent(unsent) => *unsent,
+                Next::Unsent(unsent) => unsent,
                 Next::Again(again) => self.http_request(again(), progress, &interims),
             };
         }
@@ -108,7 +108,7 @@ impl Origin {
     async fn exchange(
         &self,
         endpoint: &Arc<Endpoint>,
-        mut request: Request<TrackedBody>,
+        mut request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
     ) -> Result<Exchanged, FailedExchange> {
         let kind = RequestKind::of(&request);
@@ -117,7 +117,7 @@ impl Origin {
         loop {
             let mut link = match endpoint.link(kind).await {
                 Ok(link) => link,
-                Err(error) => return Err(FailedExchange::unsent(error.into(), Box::new(request))),
+                Err(error) => return Err(FailedExchange::unsent(error.into(), request)),
             };
             let error = match link.send(request, interims).await {
                 Ok(mut response) => {
@@ -129,10 +129,10 @@ impl Origin {
                 Err(error) => error,
             };
             match error {
-                SendError::Unsent(unsent, _) if link.is_used() => request = *unsent,
+                SendError::Unsent(unsent, _) if link.is_used() => request = unsent,
                 SendError::Retired(unsent) if retired < RETIRED_MAX => {
                     retired += 1;
-                    request = *unsent;
+                    request = unsent;
                 }
                 error => {
                     let failed = self.failed(error, endpoint, &mut link);
@@ -177,10 +177,10 @@ impl Origin {
         request: FetchRequest,
         progress: &Progress,
         interims: &Arc<InterimCounter>,
-    ) -> Request<TrackedBody> {
+    ) -> Box<Request<TrackedBody>> {
         let FetchRequest { method, target, headers, body, interims: client, .. } = request;
         let is_sized = body.size_hint().exact().is_some();
-        let mut request = Request::new(progress.track(body));
+        let mut request = Box::new(Request::new(progress.track(body)));
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from(target);
         *request.headers_mut() = headers;

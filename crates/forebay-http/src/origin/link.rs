@@ -22,14 +22,14 @@ impl Link {
     /// Sends a request, and returns the head of the final response.
     pub(super) async fn send(
         &mut self,
-        request: Request<TrackedBody>,
+        request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
     ) -> Result<Response<Incoming>, SendError> {
         match self {
             Self::Stream(stream) => stream.send(request, interims).await,
             Self::Alone(pooled) => match pooled.get() {
                 Some(connection) => connection.send(request, interims).await,
-                None => Err(SendError::Retired(Box::new(request))),
+                None => Err(SendError::Retired(request)),
             },
         }
     }

@@ -47,7 +47,7 @@ impl Origin {
     /// reached, or if the origin switches to a protocol that was not requested.
     pub(crate) async fn switch(
         &self,
-        request: FetchRequest,
+        request: Box<FetchRequest>,
         protocols: &HeaderValue,
     ) -> Result<SwitchOutcome, LoadError> {
         if let Some(breaker) = &self.breaker {

@@ -62,8 +62,8 @@ const _: () = assert!(Unstorable::ALL.len() <= u32::BITS as usize);
 
 impl Objections {
     /// Creates the set of these reasons.
-    pub(crate) fn of(reasons: &[Unstorable]) -> Self {
-        let places = reasons.iter().filter_map(|reason| place(*reason));
+    pub(crate) fn of(reasons: impl IntoIterator<Item = Unstorable>) -> Self {
+        let places = reasons.into_iter().filter_map(place);
         Self(places.fold(0, |set, place| set | (1 << place)))
     }
 
@@ -79,7 +79,7 @@ fn place(reason: Unstorable) -> Option<usize> {
 }
 
 /// Text of at most [`LINE_MAX`] bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     length: u8,
     bytes: [u8; LINE_MAX],
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn a_set_of_objections_has_all_of_them() {
-        let all = Objections::of(&Unstorable::ALL);
+        let all = Objections::of(Unstorable::ALL);
         assert_eq!(all.iter().collect::<Vec<_>>(), Unstorable::ALL);
-        let some = Objections::of(&[Unstorable::SetCookie, Unstorable::Private]);
+        let some = Objections::of([Unstorable::SetCookie, Unstorable::Private]);
         assert_eq!(some.iter().collect::<Vec<_>>(), [Unstorable::Private, Unstorable::SetCookie]);
     }
 

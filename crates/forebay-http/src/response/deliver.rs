@@ -39,7 +39,7 @@ pub(crate) fn deliver(
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
-    let answer = Answer::decode(chosen.head(entry).bytes()?)?;
+    let answer = Answer::of_head(chosen.head(entry))?;
     let stored = answer.status;
     let has_it = validate::client_has_it(request.headers, answer.status, &answer.headers);
     let Prepared { status, mut headers, body } = if has_it {
@@ -64,7 +64,7 @@ pub(crate) fn deliver_loaded(
     now: Timestamp,
 ) -> Option<Response<ResponseBody>> {
     let entry = &*obtained.entry;
-    let answer = Answer::decode(chosen.head(entry).bytes()?)?;
+    let answer = details.answer_of(chosen.head(entry))?;
     let stored = answer.status;
     let has_it = || validate::client_has_it(request.headers, answer.status, &answer.headers);
     let is_passed = obtained.source == Source::Passed;
@@ -239,7 +239,7 @@ mod tests {
         let meta = Meta::new(Timestamp::from_millis(0), lifetime);
         let answer = Answer { status: StatusCode::OK, headers: HeaderMap::new() };
         let body = Body::whole(Bytes::from_static(b"body"));
-        let entry = Arc::new(Entry::new(meta, answer.into_head(), body));
+        let entry = Arc::new(Entry::new(meta, answer.to_head(), body));
         let obtained = Outcome { entry, source: Source::Tier("disk"), why: Some(Why::UriMiss) };
         let request = RequestHead { method: &Method::GET, headers: &HeaderMap::new() };
         let now = Timestamp::from_millis(20_000);

@@ -61,9 +61,9 @@ impl Forward {
         let origin = &request.site.origin;
         // RFC 9112 section 9.3.1: a safe request may be sent again.
         let is_safe = method.is_safe() && body.is_end_stream();
-        let response = match origin.fetch(question(body), again, Audience::Single).await {
+        let response = match origin.fetch(Box::new(question(body)), again, Audience::Single).await {
             Err(error) if is_safe && is_idle_close(&error) => {
-                origin.fetch(question(no_body()), again, Audience::Single).await?
+                origin.fetch(Box::new(question(no_body())), again, Audience::Single).await?
             }
             fetched => fetched?,
         };

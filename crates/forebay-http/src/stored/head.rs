@@ -5,6 +5,8 @@
 //! bytes; lower tiers store them. `Age`, `Content-Length` and `Date` come first, so that a hit finds
 //! them without reading all lines.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes};
 use forebay_engine::{Entry, Head};
 use forebay_semantics::FieldLines;
@@ -42,8 +44,15 @@ pub struct Answer {
 impl Answer {
     /// Encodes the head of an entry.
     #[must_use]
-    pub fn into_head(self) -> Head {
+    pub fn to_head(&self) -> Head {
         Head::of_slice(&self.encode())
+    }
+
+    /// Creates the head of a response that is not stored: its decoded form alone.
+    #[must_use]
+    pub fn into_passed_head(self) -> Head {
+        let size = size_of::<Self>();
+        Head::of_form(Arc::new(self), size)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -88,7 +97,19 @@ impl Answer {
     /// Decodes the head of an entry; `None` if it is invalid.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
-        Self::decode(entry.head.bytes()?)
+        Self::of_head(&entry.head)
+    }
+
+    /// Decodes a head; `None` if it is invalid.
+    #[must_use]
+    pub fn of_head(head: &Head) -> Option<Self> {
+        head.view::<Self>().cloned().or_else(|| Self::decode(head.bytes()?))
+    }
+
+    /// Returns the status of a head; `None` if it is invalid.
+    pub(crate) fn status_of(head: &Head) -> Option<StatusCode> {
+        let decoded = head.view::<Self>().map(|answer| answer.status);
+        decoded.or_else(|| StoredHead::parse(head.slice()?).map(|head| head.status))
     }
 }
 
@@ -200,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_encoded_head_decodes_to_itself() {
-        let head = sample().into_head();
+        let head = sample().to_head();
         assert_eq!(head.bytes().and_then(Answer::decode), Some(sample()));
     }
 
@@ -210,7 +231,7 @@ mod tests {
         for (name, value) in [("date", "D"), ("content-length", "4"), ("age", "7")] {
             answer.headers.append(name, HeaderValue::from_static(value));
         }
-        let bytes = answer.into_head().bytes().expect("it keeps them");
+        let bytes = answer.to_head().bytes().expect("it keeps them");
         let head = StoredHead::parse(&bytes).expect("a status line");
         assert_eq!(
             (head.status, head.status_line),
@@ -228,14 +249,14 @@ mod tests {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_maybe_shared(read_buffer.slice(..10)).expect("plain bytes");
         headers.append("etag", value);
-        let head = Answer { status: StatusCode::OK, headers }.into_head();
+        let head = Answer { status: StatusCode::OK, headers }.to_head();
         assert!(read_buffer.is_unique(), "the read buffer is free again");
         assert!(head.bytes().is_some());
     }
 
     #[test]
     fn a_truncated_head_does_not_decode() {
-        let bytes = sample().into_head().bytes().expect("it keeps them");
+        let bytes = sample().to_head().bytes().expect("it keeps them");
         let whole = (0..bytes.len()).filter(|at| Answer::decode(bytes.slice(..*at)).is_some());
         // A head truncated between two fields decodes; the digest of the frame detects it.
         assert_eq!(whole.count(), 4);

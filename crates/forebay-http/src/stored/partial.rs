@@ -38,7 +38,7 @@ impl Partial {
     /// Encodes the head: length of the whole, ranges, fields.
     pub(crate) fn into_head(self) -> Head {
         let fields = Answer { status: StatusCode::PARTIAL_CONTENT, headers: self.headers };
-        let fields = fields.into_head();
+        let fields = fields.to_head();
         let written = fields.slice().expect("a head of HTTP keeps its bytes");
         let mut bytes = BytesMut::with_capacity(64 + written.len());
         bytes.put_u64_le(self.parts.complete().unwrap_or(u64::MAX));

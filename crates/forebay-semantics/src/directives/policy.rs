@@ -49,6 +49,15 @@ impl Policy {
     }
 }
 
+impl RuledBy {
+    /// Returns the field whose directives [`Policy::of`] reads.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let mut names = TARGETED.into_iter();
+        let found = names.find(|name| targeted(headers, name).is_some());
+        found.map_or(Self::CacheControl, Self::Targeted)
+    }
+}
+
 /// Parses a targeted field, which is a structured dictionary. An invalid or empty one counts as absent
 /// (RFC 9213 section 2.1).
 fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<Directives> {

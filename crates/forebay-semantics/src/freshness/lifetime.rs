@@ -143,6 +143,11 @@ pub fn set_by(answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
     let mut policy = Policy::of(answered.headers);
     // Directives that name single fields do not apply to the rest of the response.
     Withheld::remove_qualified(&mut policy.said);
+    set_by_policy(&policy, answered, rules)
+}
+
+/// Returns the setter of the freshness lifetime. The policy has no qualified directives.
+pub(crate) fn set_by_policy(policy: &Policy, answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
     let said = &policy.said;
     let has_stated = said.s_maxage.is_some() || said.max_age.is_some();
     if rules.forced.ttl.is_some() {
@@ -243,13 +248,12 @@ const fn is_negative(status: StatusCode) -> bool {
 /// RFC 9111 section 5.3: an invalid date, "0" included, is in the past. Section 4.2.1: of several
 /// lines the earliest applies.
 fn until_expires(headers: &HeaderMap, received: WallTime) -> Option<Duration> {
+    let end = |line: &http::HeaderValue| http_date_near(line.as_bytes(), received);
+    let ends = headers.get_all(EXPIRES).into_iter().map(end);
+    // An invalid date comes before all others.
+    let Some(earliest) = ends.min()? else { return Some(Duration::ZERO) };
     let start = date(headers, received).unwrap_or(received);
-    let until = |line: &http::HeaderValue| {
-        let end = http_date_near(line.as_bytes(), received);
-        end.map_or(Duration::ZERO, |end| end.since(start))
-    };
-    let shortest = headers.get_all(EXPIRES).into_iter().map(until).min()?;
-    Some(shortest.min(Duration::from_secs(SECONDS_MAX)))
+    Some(earliest.since(start).min(Duration::from_secs(SECONDS_MAX)))
 }
 
 fn heuristic(headers: &HeaderMap, received: WallTime) -> Duration {

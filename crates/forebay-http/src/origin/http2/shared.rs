@@ -211,16 +211,16 @@ impl StreamLease {
     /// Sends a request, and returns the head of the final response.
     pub(in crate::origin) async fn send(
         &self,
-        mut request: Request<TrackedBody>,
+        mut request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
     ) -> Result<Response<Incoming>, SendError> {
         let Some(mut sender) = self.connection.sender() else {
-            return Err(SendError::Retired(Box::new(request)));
+            return Err(SendError::Retired(request));
         };
         let copied = Copied::of(&request);
         let progress = request.body().progress().clone();
         to_http2(&mut request, self.connection.scheme);
-        let error = match sender.try_send_request(request).await {
+        let error = match sender.try_send_request(*request).await {
             Ok(_) if interims.is_exceeded() => return Err(SendError::Interims),
             Ok(response) => {
                 self.connection.is_used.store(true, Ordering::Relaxed);

@@ -84,15 +84,15 @@ impl OriginRequest<'_> {
     }
 }
 
-fn question(request: &ClientRequest, protocols: &HeaderValue) -> FetchRequest {
+fn question(request: &ClientRequest, protocols: &HeaderValue) -> Box<FetchRequest> {
     let mut headers = request.outgoing_fields();
     upgrade::ask_for(&mut headers, protocols.clone());
-    FetchRequest {
+    Box::new(FetchRequest {
         method: Method::GET,
         target: request.target.clone(),
         headers,
         body: no_body(),
         interims: request.interims.clone(),
         urgency: Urgency::default(),
-    }
+    })
 }

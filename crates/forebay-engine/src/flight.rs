@@ -390,8 +390,14 @@ impl LeaderGuard {
 
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        self.announce(FlightResult::Abandoned);
-        self.flights.remove(&self.flight);
+        let is_shared = |result: &FlightResult| matches!(result, FlightResult::Shared(..));
+        let is_shared = self.flight.state.lock().result.as_ref().map(is_shared);
+        match is_shared {
+            None => self.announce(FlightResult::Abandoned),
+            Some(true) => self.flights.remove(&self.flight),
+            // The result has removed the flight and woken its followers.
+            Some(false) => {}
+        }
     }
 }
 

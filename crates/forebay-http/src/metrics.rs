@@ -8,6 +8,7 @@ mod origins;
 mod process;
 mod responses;
 pub(crate) mod rules;
+mod site_loads;
 mod text;
 mod tiers;
 mod totals;
@@ -45,6 +46,7 @@ pub use process::DrainCut;
 use process::ProcessMetrics;
 use responses::{ResponseCollector, ResponseMetrics};
 use rules::{RuleMetrics, SiteRules};
+use site_loads::SiteLoadsById;
 use tiers::LowerTierMetrics;
 pub use tiers::TierCounter;
 pub use totals::{SiteTotals, TierTotals};
@@ -109,6 +111,7 @@ pub struct Metrics {
     loads_avoided: Family<AvoidedLabels, Counter>,
     staleness: Family<SiteLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<SiteLabel, Gauge>,
+    site_loads: SiteLoadsById,
     tunnels: Family<SiteLabel, Gauge>,
     bodies: Family<BodyLabels, Counter>,
     admissions: Family<ResultLabel, Counter>,
@@ -173,6 +176,7 @@ impl Metrics {
             loads_avoided: Family::default(),
             staleness: Family::new_with_constructor(|| Histogram::new(STALENESS)),
             in_flight: Family::default(),
+            site_loads: SiteLoadsById::default(),
             tunnels: Family::default(),
             bodies: Family::default(),
             admissions: Family::default(),
@@ -353,18 +357,14 @@ impl Metrics {
     /// Creates the metrics of a site at zero, so that an alert sees the first increase.
     fn begin_site(&self, site: &str) {
         let site = || SiteLabel { site: site.into() };
-        for result in LOADS {
-            drop(self.loads.get_or_create(&LoadLabels { site: site().site, result }));
-        }
+        self.site_loads(&site().site);
         for how in AVOIDED {
             drop(self.loads_avoided.get_or_create(&AvoidedLabels { site: site().site, how }));
         }
         for result in BODIES {
             drop(self.bodies.get_or_create(&BodyLabels { site: site().site, result }));
         }
-        drop(self.load_seconds.get_or_create(&site()));
         drop(self.staleness.get_or_create(&site()));
-        drop(self.in_flight.get_or_create(&site()));
         drop(self.tunnels.get_or_create(&site()));
     }
 
@@ -416,7 +416,7 @@ impl Metrics {
     /// Counts a request as waiting for the origin until the returned guard is dropped.
     #[must_use]
     pub(crate) fn waits(&self, site: &str) -> WaitingRequest {
-        let gauge = self.in_flight.get_or_create(&SiteLabel { site: site.into() }).clone();
+        let gauge = self.site_loads(site).in_flight.clone();
         gauge.inc();
         WaitingRequest(gauge)
     }
@@ -613,9 +613,16 @@ impl Observer for Metrics {
     fn observe(&self, event: Event<'_>) {
         match event {
             Event::Loaded { key, result, cost } => {
-                let site = SiteLabel { site: site_of(key) };
-                self.load_seconds.get_or_create(&site).observe(cost);
-                self.loads.get_or_create(&LoadLabels { site: site.site, result }).inc();
+                let site = String::from_utf8_lossy(key.namespace());
+                let loads = self.site_loads(&site);
+                loads.seconds.observe(cost);
+                match loads.of(result) {
+                    Some(counter) => counter.inc(),
+                    None => {
+                        let site = site.into();
+                        self.loads.get_or_create(&LoadLabels { site, result }).inc()
+                    }
+                };
             }
             Event::BodyBroken(key) => self.count_body(key, "broken"),
             Event::BodyOutgrown(key) => {

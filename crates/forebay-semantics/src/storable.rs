@@ -341,8 +341,7 @@ impl<'a> Case<'a> {
     /// heuristic. A response that can be neither served nor validated is not stored.
     fn is_of_use(&self) -> bool {
         let (said, answered) = (&self.policy.said, self.exchange.answered);
-        let expires =
-            || self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
+        let expires = || self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
         let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires();
         let Forced { ttl, default_ttl, .. } = self.rules.forced;
         let is_forced = ttl.is_some() || default_ttl.is_some();

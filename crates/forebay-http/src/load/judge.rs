@@ -154,7 +154,9 @@ impl LoadState {
         let kept = match self.evaluate(&merged) {
             Ok(kept) => kept,
             // The engine respects the request's no-store, and a stale entry can still be validated.
-            Err(Refusal { first: Unstorable::RequestNoStore | Unstorable::NoFreshness, .. }) => {
+            Err(Refusal {
+                first: Unstorable::RequestNoStore | Unstorable::NoFreshness, ..
+            }) => {
                 let kept = self.request.storable_without_freshness(&merged);
                 self.details.note(Judged::storable(&merged, kept.set_by));
                 kept

@@ -266,9 +266,13 @@ pub(crate) struct WarmArgs {
     /// Access log of any format of forebay: each URL of a GET request, once.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// URL of the cache.
+    /// URL of a listener of the cache. With one for each scheme, each URL goes to that of its scheme.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    pub(crate) via: String,
+    pub(crate) via: Vec<String>,
+    /// Authorities that may sign the certificate of an https listener: a PEM file, or `system`
+    /// [default: the roots of Mozilla].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Number of URLs that are fetched at once.
     #[arg(long, value_name = "N", default_value = "8", value_parser = concurrency)]
     pub(crate) concurrency: usize,

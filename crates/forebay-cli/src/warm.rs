@@ -1,6 +1,7 @@
 //! Warm-up: fetches a list of URLs through the cache, ranked below the requests of clients.
 
 pub(crate) mod before_ready;
+mod cache;
 mod command;
 pub(crate) mod list;
 

@@ -31,7 +31,7 @@ use forebay_http::{ClientAccess, RateLimitSettings};
 use forebay_semantics::client_address::ProxyTrust;
 use forebay_semantics::groups::GroupLimits;
 use http::{HeaderValue, Method};
-pub(crate) use origin::{ResolvedEndpoint, ResolvedOrigin};
+pub(crate) use origin::{ResolvedEndpoint, ResolvedOrigin, authorities};
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -5,17 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use http::Uri;
-use http::uri::Authority;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
+use super::cache::Cache;
 use super::list::{ListFormat, SitemapKind, WarmList, WarmUrl, locations};
-use super::{Fetched, WarmSummary, rate, request, result_of, warm};
+use super::{Fetched, WarmSummary, rate, result_of, warm};
 use crate::args::WarmArgs;
 use crate::output::{FAILED, USAGE, print_error, print_line};
 
@@ -31,12 +26,6 @@ const SITEMAPS_MAX: usize = 50_000;
 /// Minimum interval of progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
 
-/// Running cache.
-struct Cache {
-    authority: Authority,
-    client: Client<HttpConnector, Empty<Bytes>>,
-}
-
 /// Fetches the URLs and prints a summary.
 ///
 /// # Errors
@@ -49,7 +38,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<u8> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let cache = Cache::at(&args.via)?;
+        let cache = Cache::at(&args.via, args.ca.as_deref())?;
         let list = read_list(args, &cache).await?;
         if list.unusable > 0 {
             let unusable = list.unusable;
@@ -133,15 +122,6 @@ fn show_progress(summary: &WarmSummary, total: usize, begun: Instant) {
 }
 
 impl Cache {
-    fn at(via: &str) -> anyhow::Result<Self> {
-        let uri: Uri = via.parse().with_context(|| format!("--via {via}"))?;
-        let Some(authority) = uri.authority().filter(|_| uri.scheme_str() == Some("http")) else {
-            bail!("--via {via}: must be a URL such as http://127.0.0.1:8080");
-        };
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        Ok(Self { authority: authority.clone(), client })
-    }
-
     async fn fetch(&self, url: WarmUrl) -> Fetched {
         match timeout(TIMEOUT, self.exchange(&url)).await {
             Ok(Ok(fetched)) => fetched,
@@ -150,20 +130,14 @@ impl Cache {
         }
     }
 
-    fn request(&self, url: &WarmUrl) -> anyhow::Result<http::Request<Empty<Bytes>>> {
-        let uri = Uri::builder().scheme("http").authority(self.authority.clone());
-        let uri = uri.path_and_query(url.target.clone()).build()?;
-        Ok(request(url, self.authority.as_str(), uri, Empty::new())?)
-    }
-
     /// Receives the whole response, because only then it is stored.
     async fn exchange(&self, url: &WarmUrl) -> anyhow::Result<Fetched> {
-        let response = self.client.request(self.request(url)?).await?;
-        let fetched = result_of(response.status(), response.headers());
-        let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
+        let mut exchange = self.get(url).await?;
+        let fetched = result_of(exchange.response.status(), exchange.response.headers());
+        while let Some(frame) = exchange.response.frame().await {
             frame.context("the response was cut off")?;
         }
+        exchange.keep();
         Ok(fetched)
     }
 
@@ -190,10 +164,10 @@ impl Cache {
 
     async fn text(&self, url: &str) -> anyhow::Result<String> {
         let url = WarmUrl::parse(url).context("must be a URL such as http://HOST/sitemap.xml")?;
-        let response = self.client.request(self.request(&url)?).await?;
-        let status = response.status();
+        let mut exchange = self.get(&url).await?;
+        let status = exchange.response.status();
         anyhow::ensure!(status.is_success(), "status {status}");
-        let body = Limited::new(response.into_body(), SITEMAP_MAX).collect().await;
+        let body = Limited::new(exchange.response.body_mut(), SITEMAP_MAX).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
         String::from_utf8(body.into())
             .context("it is not UTF-8 text; compressed sitemaps are not read")

@@ -9,8 +9,10 @@ use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisLaunch;
 
 use crate::cluster::wait_health;
+use crate::tls::Authority;
 use crate::world::{
-    ConfigFile, END_MAX, ask, forebay, fresh_origin, get, get_admin, is_hit, metric, serve, serving,
+    ConfigFile, END_MAX, ask, forebay, fresh_origin, get, get_admin, is_hit, metric, nowhere,
+    serve, serving,
 };
 
 const HOST: &str = "shop.example";
@@ -97,6 +99,45 @@ async fn failures_and_wrong_usage_have_exit_codes() -> anyhow::Result<()> {
     assert_eq!(warm(&cache, &[&path, "--concurrency", "0"]).await?.0, Some(2));
     let (code, _, err) = warm(&cache, &["/no/such/list"]).await?;
     assert_eq!((code, err.contains("/no/such/list cannot be read")), (Some(1), true), "{err}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_url_is_fetched_over_its_scheme_from_a_listener_with_a_right_certificate()
+-> anyhow::Result<()> {
+    let (origin, https) = (fresh_origin().await?, nowhere()?);
+    let tls = format!("[tls]\nlisten = \"{https}\"\ncertificate = \"a.pem\"\nkey = \"a.key\"");
+    let config = ConfigFile::serving(&origin.url(), &tls, "")?;
+    let (authority, folder) = (Authority::new("test")?, config.folder.path());
+    authority.write(folder, "a", &[HOST])?;
+    let ca = folder.join("ca.pem").display().to_string();
+    std::fs::write(&ca, &authority.pem)?;
+    let cache = config.serve().await?;
+    let (path, _file) = file(&format!("{}https://{HOST}/0\nhttps://{HOST}/1\n", urls(3)))?;
+    let (path, secure) = (path.display().to_string(), format!("https://{https}"));
+    // The first `--via` is that of `warm`.
+    let both = [&*path, "--via", &secure, "--ca", &ca];
+    let (code, out, err) = warm(&cache, &both).await?;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.starts_with("5 of 5 URLs in ") && out.contains(": 5 stored, 0 stored"), "{out}");
+    assert_eq!(origin.requests(), 5, "the scheme is a part of the key");
+    let claimed = origin.received().into_iter();
+    let claimed = claimed.filter(|one| one.fields.first("x-forwarded-proto") == Some("https"));
+    assert_eq!(claimed.count(), 2);
+    // Connections are kept, so that each of the eight requests at once has at most one.
+    let label = format!("listener=\"{https}\"");
+    assert!(metric(&cache, "forebay_connections_total", &label).await? <= 2);
+    for (args, expected) in [
+        (vec!["warm", &*path, "--via", &secure], "the TLS handshake with"),
+        (vec!["warm", &*path, "--via", &secure, "--via", &secure], "two listeners of one scheme"),
+        (vec!["warm", &*path, "--ca", &ca], "--ca: needs --via https://"),
+        (vec!["warm", &*path, "--via", "ftp://a"], "--via ftp://a: must be a URL such as"),
+    ] {
+        let done = forebay([]).args(args).finish().await?;
+        let err = done.stderr.concat();
+        assert_eq!((done.status.code(), err.contains(expected)), (Some(1), true), "{err}");
+    }
+    assert_eq!(origin.requests(), 5);
     Ok(())
 }
 

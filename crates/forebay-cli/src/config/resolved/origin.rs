@@ -291,14 +291,19 @@ fn tls_settings(
     let verify = provenance.read(section, &options::ORIGIN_VERIFY);
     let certificate = pair(section, folder, provenance);
     Some(ClientSettings {
-        authorities: match ca {
-            None => Authorities::Mozilla,
-            Some(path) if path.as_os_str() == SYSTEM => Authorities::System,
-            Some(path) => Authorities::File(folder.join(path)),
-        },
+        authorities: authorities(ca.as_deref(), folder),
         verify: verify?,
         certificate: certificate?,
     })
+}
+
+/// Authorities that a value of `ca` names; a relative path begins at `folder`.
+pub(crate) fn authorities(ca: Option<&Path>, folder: &Path) -> Authorities {
+    match ca {
+        None => Authorities::Mozilla,
+        Some(path) if path.as_os_str() == SYSTEM => Authorities::System,
+        Some(path) => Authorities::File(folder.join(path)),
+    }
 }
 
 /// TLS client of `https://` servers; an error names the option of its file.

@@ -7,6 +7,7 @@
 
 mod share;
 
+use std::fmt;
 use std::time::Duration;
 
 use share::{Standing, fair_share};
@@ -49,6 +50,21 @@ impl Allowance {
 
     fn exceeds(self, other: Self) -> bool {
         self.slots > other.slots || self.rate > other.rate
+    }
+}
+
+/// Bounds in words, such as `64 concurrent requests and 200 requests per second`.
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per_second = self.rate as f64 / RATE_UNIT as f64;
+        match (self.slots < UNBOUNDED, self.rate < UNBOUNDED) {
+            (true, true) => {
+                write!(f, "{} concurrent requests and {per_second} requests per second", self.slots)
+            }
+            (true, false) => write!(f, "{} concurrent requests", self.slots),
+            (false, true) => write!(f, "{per_second} requests per second"),
+            (false, false) => f.write_str("no bound"),
+        }
     }
 }
 

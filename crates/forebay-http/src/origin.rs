@@ -241,6 +241,12 @@ impl Origin {
         is_rejected.then(|| breaker.unavailable())
     }
 
+    /// Returns the error that a request would get now if it might not wait for limits and budget;
+    /// `None` if it would be sent at once.
+    pub(crate) fn obstacle(&self) -> Option<LoadError> {
+        self.admission.obstacle()
+    }
+
     /// Returns the time until the next trial request of an open circuit breaker, at most.
     pub(crate) fn breaker_time_left(&self) -> Duration {
         self.breaker.as_ref().map_or(Duration::ZERO, SiteBreaker::time_left)

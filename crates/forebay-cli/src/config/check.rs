@@ -11,8 +11,6 @@ use super::resolved::{
 use super::rules::RuleWarning;
 use super::units::{ShortDuration, ShortSize};
 use super::warnings;
-use forebay_core::Allowance;
-use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -159,7 +157,7 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "checks each server by GET {path} every {every},")?;
     }
     if let Some(budget) = origin.budget {
-        writeln!(out, "with {} of all instances,", budget_shown(budget))?;
+        writeln!(out, "with at most {budget} of all instances,")?;
     }
     writeln!(out, "and reuses responses without an explicit lifetime {lifetime}.")?;
     writeln!(
@@ -173,15 +171,6 @@ fn site_summary(site: &ResolvedSite, out: &mut impl Write) -> io::Result<()> {
         Some(redis) => redis_summary(redis, out),
         None => Ok(()),
     }
-}
-
-/// Budget of an origin in words.
-fn budget_shown(budget: Allowance) -> String {
-    let slots = (budget.slots < UNBOUNDED).then(|| format!("{} concurrent requests", budget.slots));
-    let per_second = budget.rate as f64 / RATE_UNIT as f64;
-    let rate = (budget.rate < UNBOUNDED).then(|| format!("{per_second} requests per second"));
-    let parts: Vec<_> = slots.into_iter().chain(rate).collect();
-    format!("at most {}", parts.join(" and "))
 }
 
 /// Servers of an origin, with their weights and the choice among them.

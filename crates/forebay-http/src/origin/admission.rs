@@ -158,6 +158,16 @@ impl Admission {
         }
     }
 
+    /// Returns the error of a request that a client waits for, if it would not be sent at once and
+    /// might not wait; `None` if it would be sent. It counts nothing.
+    pub(super) fn obstacle(&self) -> Option<LoadError> {
+        let denied = self.state.lock().obstacle_now(self.now())?;
+        Some(match denied {
+            Denied::Limit => LoadError::Overloaded(LIMIT_REACHED),
+            Denied::Budget => LoadError::OverBudget,
+        })
+    }
+
     /// Returns `true` if the budget permits a request that has a permit to be sent again.
     pub(super) fn may_repeat(&self) -> bool {
         self.state.lock().may_repeat(self.now())

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_core::{CallRules, CallWindow, Purge, Reach};
+use forebay_core::{Allowance, CallRules, CallWindow, Purge, Reach};
 use forebay_http::explanation::{Explanation, Finding};
-use forebay_http::{BreakerSettings, ExplainRequest};
+use forebay_http::{BreakerSettings, BudgetSettings, ExplainRequest};
 use forebay_semantics::Scheme;
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::gate::Gate;
@@ -252,6 +252,56 @@ async fn an_open_breaker_is_named() -> anyhow::Result<()> {
         let status = reply.field("cache-status");
         assert_eq!(status, Some(&*explanation.would.cache_status), "{target}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_budget_that_is_used_up_is_named() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let waits = gate.clone();
+    let origin = Origin::start(move |received| match received.path() {
+        "/busy" => Answer::ok("busy").field("Cache-Control", "no-store").wait(&waits),
+        _ => Answer::ok("usable").field("Cache-Control", "max-age=1, stale-if-error=600"),
+    });
+    let origin = origin.await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut settings = site(origin.address())?;
+    let total = Allowance { slots: 1, ..Allowance::UNBOUNDED };
+    settings.origin.budget = Some(BudgetSettings { total, shared: None });
+    server.service.reload(&[settings]);
+    send(&server, "GET", "/usable", &[]).await?;
+    server.clock.step(Duration::from_secs(2));
+    let mut busy = Client::connect(server.address).await?;
+    busy.send(&Request::get("/busy")).await?;
+    origin.wait_requests(2).await?;
+    for (target, outcome) in [("/usable", "served"), ("/new", "loads")] {
+        let explanation = explain(&server, target, &[]).await;
+        assert_eq!(explanation.would.outcome, outcome);
+        let found = &explanation.would.causes[0];
+        assert_eq!(found.code, "over-budget", "{target}");
+        let state = "this instance holds 1 concurrent requests; 1 requests are in flight, 0 wait";
+        assert!(found.because.ends_with(state), "{found:?}");
+    }
+    let foretold = explain(&server, "/usable", &[]).await.would;
+    let reply = send(&server, "GET", "/usable", &[]).await?;
+    assert_eq!(Some(reply.status), foretold.status);
+    assert_eq!(reply.field("cache-status"), Some(&*foretold.cache_status));
+    gate.open();
+    assert_eq!(busy.reply().await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_limit_that_is_reached_is_named() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::hang()).await?;
+    let server = TestServer::start(origin.address(), &[("requests_max", "1")]).await?;
+    let mut busy = Client::connect(server.address).await?;
+    busy.send(&Request::get("/busy")).await?;
+    origin.wait_requests(1).await?;
+    let explanation = explain(&server, "/new", &[]).await;
+    let found = &explanation.would.causes[0];
+    assert_eq!((&*found.code, &*explanation.would.outcome), ("overloaded", "loads"));
+    assert!(found.because.starts_with("the limit of 1 concurrent requests"), "{found:?}");
     Ok(())
 }
 

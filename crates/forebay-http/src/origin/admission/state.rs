@@ -89,6 +89,19 @@ impl State {
         if is_within_limit || has_no_slot { Denied::Budget } else { Denied::Limit }
     }
 
+    /// Returns the reason for which a request that a client waits for would wait now; `None` if it
+    /// would be sent at once. It changes nothing.
+    pub(super) fn obstacle_now(&self, now: Duration) -> Option<Denied> {
+        if !self.queues[Rank::Foreground as usize].is_empty() {
+            return Some(self.obstacle(now));
+        }
+        if self.in_flight >= self.limit.current() {
+            return Some(Denied::Limit);
+        }
+        // A copy, because the rate is brought up to date.
+        self.budget.clone()?.take(now).is_err().then_some(Denied::Budget)
+    }
+
     /// Adds a request to the queue; `None` if the queue is full.
     pub(super) fn enqueue(&mut self, urgency: &Urgency) -> Option<oneshot::Receiver<()>> {
         if self.queued() >= QUEUE_MAX {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use forebay_core::{Presence, Why};
-use forebay_engine::{Lookup, LookupResult};
+use forebay_engine::{LoadError, Lookup, LookupResult};
 use forebay_semantics::advice::{self, Advice};
 use forebay_semantics::{Directives, Unstorable};
 use http::Method;
@@ -143,6 +143,9 @@ impl Subject<'_> {
     ) -> Vec<Finding> {
         let Some(why) = course.why() else { return Vec::new() };
         let mut causes: Vec<Finding> = self.breaker_cause().into_iter().collect();
+        if causes.is_empty() && needs_origin(course) {
+            causes.extend(self.admission_cause());
+        }
         if let Course::Refused(refused) = course
             && causes.is_empty()
         {
@@ -251,6 +254,31 @@ impl Subject<'_> {
         Some(finding("breaker-open", because, Advice { rule: "site.breaker", action }))
     }
 
+    /// Returns the limit or budget for which a request would not be sent to the origin now.
+    fn admission_cause(&self) -> Option<Finding> {
+        let error = self.site.origin.obstacle()?;
+        let load = self.site.origin.load();
+        let (in_flight, limit, waiting) = (load.in_flight, load.limit, load.waiting);
+        let finding_of = |code, state: String, rule, action| {
+            let because = format!("{state}; {in_flight} requests are in flight, {waiting} wait");
+            finding(code, because, Advice { rule, action })
+        };
+        let is_over_budget = matches!(error, LoadError::OverBudget);
+        let held = self.site.origin.budget_status().filter(|_| is_over_budget);
+        let Some(budget) = held else {
+            let action = "The request waits, for half of `fetch_timeout` at most. Raise `in_flight_max` \
+                          or `connections_max` if the origin allows it.";
+            let state =
+                format!("the limit of {limit} concurrent requests to the origin is reached");
+            return Some(finding_of("overloaded", state, "site.origin.in_flight_max", action));
+        };
+        let action = "A stale response is served at once where that is allowed; other requests wait, \
+                      for half of `fetch_timeout` at most. Raise `budget` if the origin allows it.";
+        let state =
+            format!("the budget of the origin is used up: this instance holds {}", budget.held);
+        Some(finding_of("over-budget", state, "site.origin.budget", action))
+    }
+
     /// Returns the query parameters that split the URL without changing the response.
     fn noise(&self) -> Option<Finding> {
         let (path, query) = self.request.target.as_str().split_once('?')?;
@@ -291,6 +319,16 @@ impl Subject<'_> {
             LookupResult::Hit(_) => true,
             LookupResult::Miss(miss) => miss.has_prior(),
         }
+    }
+}
+
+/// Returns true if the course depends on a request to the origin: one that is sent, or one for which a
+/// stale response is served instead.
+fn needs_origin(course: &Course) -> bool {
+    match course {
+        Course::Loads(_) | Course::Forwarded(_) => true,
+        Course::Served(served) => served.why == Some(Why::LoadFailed),
+        _ => false,
     }
 }
 

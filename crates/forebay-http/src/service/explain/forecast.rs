@@ -300,7 +300,7 @@ impl Subject<'_> {
                     return course;
                 }
                 let Some(error) = self.site.origin.rejects(&Method::GET) else {
-                    return Course::Loads(why);
+                    return self.course_of_load(&lookup, miss, method, why);
                 };
                 match self.engine.answer_after(&lookup, miss, error) {
                     Ok(outcome) => self.served(&outcome, method, false),
@@ -308,6 +308,23 @@ impl Subject<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the course of a request that loads. Above the budget of the origin, a stale response
+    /// answers at once if there is one; other requests wait.
+    fn course_of_load(
+        &self,
+        lookup: &Lookup<'_>,
+        miss: &Miss,
+        method: &Method,
+        why: Why,
+    ) -> Course {
+        if let Some(error @ LoadError::OverBudget) = self.site.origin.obstacle()
+            && let Ok(outcome) = self.engine.answer_after(lookup, miss, error)
+        {
+            return self.served(&outcome, method, false);
+        }
+        Course::Loads(why)
     }
 
     /// Returns true if a HEAD is forwarded as it is, as `is_alone` in `origin_request.rs` decides.

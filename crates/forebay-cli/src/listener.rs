@@ -1,7 +1,7 @@
 //! Sockets of listeners, and the streams that they accept.
 //!
-//! This folder also has sockets, TLS servers and the threads that serve connections. It uses `config` and
-//! `service_manager`.
+//! This folder also has sockets, TLS servers and the threads that serve connections. It uses `config`,
+//! `service_manager` and `stop`.
 
 pub(crate) mod inherited;
 pub(crate) mod opener;

@@ -5,7 +5,7 @@
 //! rest takes effect.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_http::edge::address_limits::AddressLimits;
@@ -20,6 +20,7 @@ use crate::config::resolved::{Overrides, ResolvedConfig};
 use crate::config::warnings;
 use crate::listener::opener::{ListenerCounts, Opener};
 use crate::log::{Destination, Log};
+use crate::stop::{CurrentStopTimes, StopTimes};
 use crate::tiers::shared::{SharedTier, budgets_of};
 use crate::{output, service_manager, settings};
 
@@ -43,15 +44,26 @@ pub(crate) struct ReloadTargets {
     pub(crate) acme: Option<Arc<Acme>>,
     pub(crate) token: Arc<Token>,
     pub(crate) log: Arc<Log>,
+    pub(crate) times: Arc<CurrentStopTimes>,
     /// Shared tiers, which a reload does not change; they hold the budgets of origins.
     pub(crate) shared: Vec<SharedTier>,
 }
+
+/// Step of a reload that cannot fail.
+pub(crate) type Commit = Box<dyn FnOnce() + Send>;
+
+/// Binds the listeners for operators of a configuration. The step replaces those in use by them; `None`
+/// if that needs a restart.
+pub(crate) type PrepareOperators =
+    Box<dyn Fn(&ResolvedConfig) -> anyhow::Result<Option<Commit>> + Send + Sync>;
 
 /// Reloads the configuration of a running cache.
 pub(crate) struct Reload {
     source: Source,
     targets: ReloadTargets,
     started: ResolvedConfig,
+    /// Absent until the listeners for operators run; they use this reloader.
+    operators: OnceLock<PrepareOperators>,
     lock: Mutex<()>,
 }
 
@@ -68,7 +80,13 @@ pub(crate) struct ReloadOutcome {
 impl Reload {
     /// Creates the reloader of a cache that was started with the configuration `started`.
     pub(crate) fn new(source: Source, targets: ReloadTargets, started: ResolvedConfig) -> Self {
-        Self { source, targets, started, lock: Mutex::new(()) }
+        Self { source, targets, started, operators: OnceLock::new(), lock: Mutex::new(()) }
+    }
+
+    /// Sets the function that replaces the listeners for operators.
+    pub(crate) fn replace_operators_by(&self, prepare: PrepareOperators) {
+        // It is set once, by the start.
+        let _ = self.operators.set(prepare);
     }
 
     /// Listeners for clients.
@@ -136,13 +154,23 @@ impl Reload {
     /// Applies a valid configuration. Nothing fails after the certificates, so changes are not
     /// partial.
     fn apply(&self, config: &ResolvedConfig) -> anyhow::Result<ReloadOutcome> {
-        let ReloadTargets { service, opener, limits, certificates, acme, token, log, shared } =
-            &self.targets;
+        let ReloadTargets {
+            service,
+            opener,
+            limits,
+            certificates,
+            acme,
+            token,
+            log,
+            times,
+            shared,
+        } = &self.targets;
         let sites =
             config.sites.iter().map(|site| settings::of_site(site, |id| budgets_of(shared, id)));
         let sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
         let access = Destination::open(config.access.file.as_deref(), config.access.rotation)?;
         let listeners = opener.prepare(config)?;
+        let operators = self.operators.get().map_or(Ok(None), |prepare| prepare(config))?;
         if let (Some(store), Some(tls)) = (certificates, &config.tls) {
             store.replace(&tls.certificates)?;
         }
@@ -165,10 +193,20 @@ impl Reload {
         if listeners.is_none() {
             needs_restart.push("listen");
         }
+        match operators {
+            Some(commit) => commit(),
+            None => needs_restart.push("admin"),
+        }
+        times.set(stop_times(config));
         // The sites of a new listener are served when it accepts connections.
         let listeners = listeners.map(|prepared| opener.replace(prepared)).unwrap_or_default();
         Ok(ReloadOutcome { sites, listeners, needs_restart })
     }
+}
+
+/// Durations of a stop in a configuration.
+pub(crate) const fn stop_times(config: &ResolvedConfig) -> StopTimes {
+    StopTimes { delay: config.shutdown_delay, drain_max: config.drain_max }
 }
 
 impl ReloadOutcome {

@@ -2,6 +2,7 @@
 
 mod demo;
 mod listen;
+mod operators;
 mod shutdown;
 
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use forebay_http::request_guard::{ClientTimeouts, GuardCounters};
 use forebay_http::{Metrics, Phase, Service, Site, Sites, WarningLimits};
 use tokio::sync::watch;
 
-use crate::admin::{Admin, AdminState, Monitor, TierBounds};
+use crate::admin::{AdminState, Monitor, TierBounds};
 use crate::admin_token::Token;
 use crate::args::{ServeArgs, unknown_variables};
 use crate::config::ListenAddress;
@@ -29,17 +30,16 @@ use crate::listener::workers::Workers;
 use crate::live::Live;
 use crate::log::Log;
 use crate::output::{FAILED, USAGE, print_error, print_line};
-use crate::probe::Probe;
-use crate::reload::{Reload, ReloadTargets, Source};
+use crate::reload::{Reload, ReloadTargets, Source, stop_times};
 use crate::sanity::MachineFacts;
-use crate::stop::{Signals, hang_ups, log_rotations, raise_open_files};
+use crate::stop::{CurrentStopTimes, Signals, hang_ups, log_rotations, raise_open_files};
 use crate::tiers::shared::{LoggingObserver, SharedTier};
 use crate::tiers::{cluster, disk, shared};
 use crate::warm::before_ready;
 use crate::{log, otlp, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
-use shutdown::ShutdownTimes;
+use operators::Operators;
 
 /// Runs the cache until a stop signal.
 ///
@@ -127,7 +127,7 @@ struct Running {
     reload: Arc<Reload>,
     service: Arc<Service>,
     disk: Option<Arc<Disk>>,
-    times: ShutdownTimes,
+    times: Arc<CurrentStopTimes>,
 }
 
 impl Running {
@@ -153,16 +153,17 @@ impl Running {
             Opener::open(&config, limits.clone(), tls.clone(), inherited.clone())?;
         let listeners = Listeners::new(&opener, changes);
         let token = Token::new(config.admin_token.clone());
-        let operators = OperatorListeners::bind(&config, tls.as_deref(), &token, &inherited)?;
-        let admin = operators.admin.address().context("the admin listener has no address")?;
+        let operators = Operators { tls: tls.clone(), token: token.clone(), inherited };
+        let bound = operators.bind(&config)?;
+        let admin = bound.admin()?;
         let connections = Connections {
             service: service.clone(),
             timeouts: ClientTimeouts::default(),
             counters: front.clone(),
             stop: stopping,
         };
-        let workers = Workers::start(config.threads, &connections, config.drain_max)?;
-        let times = ShutdownTimes { delay: config.shutdown_delay, drain_max: config.drain_max };
+        let times = Arc::new(CurrentStopTimes::new(stop_times(&config)));
+        let workers = Workers::start(config.threads, &connections, &times)?;
         let targets = ReloadTargets {
             service: service.clone(),
             opener,
@@ -171,6 +172,7 @@ impl Running {
             acme: acme.clone(),
             token,
             log: log.clone(),
+            times: times.clone(),
             shared: shared.clone(),
         };
         let reload = Arc::new(Reload::new(source, targets, config));
@@ -191,9 +193,10 @@ impl Running {
             url: listeners.urls().next(),
             started: Instant::now(),
         });
-        let further_admins = operators.further_admins.iter().filter_map(Admin::url).collect();
-        let probes = operators.probes.iter().flat_map(Probe::addresses).collect();
-        operators.run(&state, &service)?;
+        let (further_admins, probes) = (bound.further_admins(), bound.probes());
+        state.start_monitor().context("the thread of the history cannot be started")?;
+        let running = bound.run(operators, state, service.clone());
+        reload.replace_operators_by(Box::new(move |config| running.prepare(config)));
         tls.as_ref().map(|tls| tls.start()).transpose()?;
         disk.iter().for_each(|disk| drop(tokio::spawn(disk::log_widened_purges(disk.clone()))));
         Ok(Self { listeners, workers, admin, further_admins, probes, reload, service, disk, times })
@@ -206,42 +209,6 @@ impl Running {
         let admins = self.further_admins.iter().map(|url| format!(", admin {url}"));
         let (probes, admins): (String, String) = (probes.collect(), admins.collect());
         format!("{urls} ({probes}admin http://{}{admins})", self.admin)
-    }
-}
-
-/// Listeners for operators that are bound and not yet running.
-struct OperatorListeners {
-    admin: Admin,
-    /// Those of `[[listener]]`.
-    further_admins: Vec<Admin>,
-    probes: Vec<Probe>,
-}
-
-impl OperatorListeners {
-    fn bind(
-        config: &ResolvedConfig,
-        tls: Option<&Tls>,
-        token: &Arc<Token>,
-        inherited: &InheritedSockets,
-    ) -> anyhow::Result<Self> {
-        let admin = Admin::bind(config.admin, token.clone())?;
-        let further = |admin| Admin::bind_further(admin, tls, token, inherited);
-        let admins = config.admins.iter().map(further).collect::<anyhow::Result<Vec<_>>>()?;
-        let probes = config.probes.iter().map(|address| Probe::bind(address, inherited));
-        let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(Self { admin, further_admins: admins.into_iter().flatten().collect(), probes })
-    }
-
-    /// Answers in tasks of their own, until the process exits.
-    fn run(self, state: &Arc<AdminState>, service: &Arc<Service>) -> anyhow::Result<()> {
-        state.start_monitor().context("the thread of the history cannot be started")?;
-        for admin in std::iter::once(self.admin).chain(self.further_admins) {
-            tokio::spawn(admin.run(state.clone()));
-        }
-        for probe in self.probes {
-            tokio::spawn(probe.run(service.clone()));
-        }
-        Ok(())
     }
 }
 

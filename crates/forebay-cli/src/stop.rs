@@ -1,8 +1,38 @@
-//! Signals and the limit on open files.
+//! Signals, the durations of a stop, and the limit on open files.
+
+use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Durations of a stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopTimes {
+    /// Time after SIGTERM during which connections are accepted.
+    pub(crate) delay: Duration,
+    /// Maximum time for requests in progress.
+    pub(crate) drain_max: Duration,
+}
+
+/// Durations of a stop that has not begun yet, which a reload replaces.
+#[derive(Debug)]
+pub(crate) struct CurrentStopTimes(Mutex<StopTimes>);
+
+impl CurrentStopTimes {
+    pub(crate) const fn new(times: StopTimes) -> Self {
+        Self(Mutex::new(times))
+    }
+
+    pub(crate) fn get(&self) -> StopTimes {
+        *self.0.lock()
+    }
+
+    pub(crate) fn set(&self, times: StopTimes) {
+        *self.0.lock() = times;
+    }
+}
 
 /// Receiver of the signals that stop the process: SIGTERM and SIGINT.
 pub(crate) struct Signals {

@@ -256,11 +256,6 @@ impl ResolvedConfig {
         let (memory, wanted) = (self.memory, other.memory);
         let options = [
             ("tls", self.tls_differs_in(other)),
-            (options::ADMIN.spec.name, self.admin != other.admin),
-            (options::PROBE.spec.name, self.probes != other.probes),
-            ("listener", self.admins != other.admins),
-            (options::SHUTDOWN_DELAY.spec.name, self.shutdown_delay != other.shutdown_delay),
-            (options::DRAIN_MAX.spec.name, self.drain_max != other.drain_max),
             (options::THREADS.spec.name, self.threads != other.threads),
             (options::LOG_FORMAT.spec.name, self.log_format != other.log_format),
             ("memory.size", memory.size != wanted.size),

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::listener::AcceptedStream;
 use crate::service_manager::{self, Pulse, beat};
+use crate::stop::CurrentStopTimes;
 
 /// Maximum number of accepted connections queued for one thread; then the acceptor waits.
 const QUEUE_MAX: usize = 1_024;
@@ -46,15 +47,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads that serve `connections`. `drain_max` is the maximum time for responses
-    /// in progress to complete after the stop.
+    /// Starts `count` threads that serve `connections`. `times` has the maximum time for responses in
+    /// progress to complete after the stop.
     ///
     /// # Errors
     /// If a thread or its runtime cannot be started.
     pub(crate) fn start(
         count: usize,
         connections: &Connections,
-        drain_max: Duration,
+        times: &Arc<CurrentStopTimes>,
     ) -> anyhow::Result<Self> {
         let mut workers = Self {
             queues: Vec::new(),
@@ -70,7 +71,7 @@ impl Workers {
             workers.pulses.push(pulse.clone());
             let (queue, accepted) = mpsc::channel(QUEUE_MAX);
             let connections = connections.clone();
-            let drained = drained.clone();
+            let (drained, times) = (drained.clone(), times.clone());
             let runtime = runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -81,7 +82,7 @@ impl Workers {
                     if let Some(interval) = watchdog {
                         runtime.spawn(beat(interval, pulse));
                     }
-                    runtime.block_on(serve(accepted, connections, &drained, drain_max));
+                    runtime.block_on(serve(accepted, connections, &drained, &times));
                     // A pending name lookup must not delay the exit.
                     runtime.shutdown_background();
                 })
@@ -129,7 +130,7 @@ async fn serve(
     mut accepted: mpsc::Receiver<Accepted>,
     connections: Connections,
     drained: &Barrier,
-    drain_max: Duration,
+    times: &CurrentStopTimes,
 ) {
     let mut serving = JoinSet::new();
     let mut stop = connections.stop.clone();
@@ -150,6 +151,7 @@ async fn serve(
         serving.spawn(serve_one(accepted, connections.clone()));
     }
     let metrics = connections.service.metrics();
+    let drain_max = times.get().drain_max;
     let deadline = Instant::now() + drain_max;
     let drain = async { while serving.join_next().await.is_some() {} };
     if timeout_at(deadline, drain).await.is_err() {

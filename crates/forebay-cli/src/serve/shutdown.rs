@@ -20,19 +20,10 @@ use tokio::time::timeout;
 
 use super::Running;
 use crate::service_manager;
-use crate::stop::{Signals, StopSignal};
+use crate::stop::{Signals, StopSignal, StopTimes};
 
 /// Maximum time for the disk tier to write accepted entries, after all connections have ended.
 const DISK_CLOSE_MAX: Duration = Duration::from_secs(2);
-
-/// Durations of a shutdown.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ShutdownTimes {
-    /// Time after SIGTERM during which connections are accepted.
-    pub(super) delay: Duration,
-    /// Maximum time for requests in progress.
-    pub(super) drain_max: Duration,
-}
 
 impl Running {
     /// Serves until a stop signal and stops. `stop` ends the client connections.
@@ -41,8 +32,8 @@ impl Running {
         mut signals: Signals,
         stop: watch::Sender<bool>,
     ) {
-        let ShutdownTimes { delay, drain_max } = self.times;
         let signal = self.listeners.accept_until(signals.next(), &mut self.workers).await;
+        let StopTimes { delay, drain_max } = self.times.get();
         self.service.enter(Phase::Draining);
         service_manager::stopping();
         let mut is_hurried = false;

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
-use forebay_testkit::origin::Origin;
+use forebay_testkit::origin::{Answer, Origin};
 use serde_json::{Value, json};
 
 use crate::load::{Load, request};
-use crate::world::{ConfigFile, admin_of, ask, fresh_origin, nowhere, to_admin};
+use crate::world::{ConfigFile, END_MAX, admin_of, ask, fresh_origin, nowhere, to_admin};
 
 /// Number of reloads under load.
 const RELOADS: usize = 20;
@@ -83,6 +83,71 @@ async fn a_listener_that_cannot_be_bound_leaves_everything_unchanged() -> anyhow
     assert!(sentence.contains(&format!("cannot listen on {}", taken.local_addr()?)), "{told}");
     request(a, 0).await?;
     assert_eq!((origin.requests(), other.requests()), (1, 0));
+    Ok(())
+}
+
+/// Configuration with listeners for operators on these addresses.
+fn operated(origin: &Origin, admin: SocketAddr, probe: SocketAddr, more: &str) -> String {
+    format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"{admin}\"\nprobe = \"{probe}\"\n{more}\n\
+         [[site]]\nid = \"shop\"\norigin = \"{}\"\n",
+        origin.url()
+    )
+}
+
+async fn reload_at(admin: SocketAddr) -> anyhow::Result<(u16, Value)> {
+    let request = Request::new("POST", "/reload").field("Host", admin.to_string());
+    let reply = ask(admin, &request.field("Content-Type", "application/json")).await?;
+    Ok((reply.status, serde_json::from_slice(reply.body())?))
+}
+
+async fn is_live(operator: SocketAddr) -> bool {
+    let request = Request::get("/livez").field("Host", operator.to_string());
+    ask(operator, &request).await.is_ok_and(|reply| reply.status == 200)
+}
+
+#[tokio::test]
+async fn a_reload_moves_the_listeners_of_operators() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let [a, b, c, d] = [nowhere()?, nowhere()?, nowhere()?, nowhere()?];
+    let file = ConfigFile::of(&operated(&origin, a, b, ""))?;
+    let _cache = file.serve().await?;
+    let further = format!("[[listener]]\naddress = \"{b}\"\nrole = \"admin\"");
+    // Another kind of listener on the same address.
+    file.rewrite(&operated(&origin, a, c, &further))?;
+    let (status, told) = reload_at(a).await?;
+    assert_eq!((status, &told["needs_restart"]), (200, &json!(["admin"])), "{told}");
+    assert!(is_live(a).await && is_live(b).await && !is_live(c).await);
+
+    file.rewrite(&operated(&origin, c, d, ""))?;
+    let (status, told) = reload_at(a).await?;
+    assert_eq!((status, &told["needs_restart"]), (200, &json!([])), "{told}");
+    assert!(is_live(c).await && is_live(d).await);
+    assert!(!is_live(a).await && !is_live(b).await, "removed listeners answer");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    file.rewrite(&operated(&origin, c, taken.local_addr()?, "shutdown_delay = \"1s\""))?;
+    let (status, told) = reload_at(c).await?;
+    let sentence = told["errors"][0].as_str().unwrap_or_default().to_owned();
+    let expected = format!("probe listener cannot listen on {}", taken.local_addr()?);
+    assert!(status == 400 && sentence.contains(&expected), "{status} {told}");
+    assert!(is_live(c).await && is_live(d).await);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_durations_of_a_stop() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::hang()).await?;
+    let text = |times: &str| listening(&origin, &["127.0.0.1:0".parse().unwrap()], times);
+    let file = ConfigFile::of(&text("shutdown_delay = \"10m\"\ndrain_max = \"1h\""))?;
+    let mut cache = file.serve().await?;
+    let mut client = Client::connect(cache.address()).await?;
+    client.send(&Request::get("/")).await?;
+    origin.wait_requests(1).await?;
+    file.rewrite(&text("shutdown_delay = \"1ms\"\ndrain_max = \"100ms\""))?;
+    assert_eq!(reload_listeners(&cache).await?, [1, 0, 0, 0]);
+    cache.signal(Signal::Term).await?;
+    assert!(cache.wait_exit(END_MAX).await?.success());
     Ok(())
 }
 

@@ -2,6 +2,9 @@
 
 use forebay_core::EndpointState;
 
+/// Number of results of attempts to connect to an endpoint.
+pub(crate) const CONNECT_RESULTS: usize = 6;
+
 /// Use of the connections to an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginUsage {
@@ -26,4 +29,10 @@ pub struct EndpointStatus {
     pub(crate) ejections: [(&'static str, u64); 2],
     /// Numbers of checks by result.
     pub(crate) checks: [(&'static str, u64); 2],
+    /// Numbers of attempts to connect by result.
+    pub(crate) connects: [(&'static str, u64); CONNECT_RESULTS],
+    /// Numbers of open connections by use.
+    pub(crate) connections: [(&'static str, usize); 2],
+    /// Numbers of name lookups by result.
+    pub(crate) resolves: [(&'static str, u64); 2],
 }

@@ -1,5 +1,6 @@
 //! Metrics of origins.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
 use forebay_core::origin_budget::{RATE_UNIT, UNBOUNDED};
@@ -39,6 +40,9 @@ pub(super) struct OriginMetrics {
     requests: Family<ResultLabels, Counter>,
     ejections: Family<ReasonLabels, Counter>,
     checks: Family<ResultLabels, Counter>,
+    connects: Family<ResultLabels, Counter>,
+    connections: Family<UseLabels, Gauge>,
+    resolves: Family<SiteResultLabels, Counter>,
     retries: Family<SiteResultLabels, Counter>,
     limit: Family<SiteLabel, Gauge>,
     in_flight: Family<SiteLabel, Gauge>,
@@ -59,6 +63,13 @@ struct ResultLabels {
     site: Box<str>,
     endpoint: Box<str>,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UseLabels {
+    site: Box<str>,
+    endpoint: Box<str>,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -99,6 +110,31 @@ impl OriginMetrics {
             self.waiting.clone(),
         );
         registry.register(
+            "retries",
+            "Requests sent to an origin again, and retries refused by the budget, by result",
+            self.retries.clone(),
+        );
+        registry.register(
+            "origin_limit",
+            "Maximum number of concurrent requests to an origin (in_flight_max, adaptive)",
+            self.limit.clone(),
+        );
+        registry.register(
+            "origin_in_flight",
+            "Requests to an origin that are in progress",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "origin_admissions",
+            "Requests for admission to an origin, by result",
+            self.admissions.clone(),
+        );
+        self.register_endpoints(registry);
+        self.register_budget(registry);
+    }
+
+    fn register_endpoints(&self, registry: &mut Registry) {
+        registry.register(
             "origin_up",
             "Whether an origin server gets requests: 1 yes, 0 ejected or unhealthy",
             self.up.clone(),
@@ -125,26 +161,21 @@ impl OriginMetrics {
             self.checks.clone(),
         );
         registry.register(
-            "retries",
-            "Requests sent to an origin again, and retries refused by the budget, by result",
-            self.retries.clone(),
+            "origin_connects",
+            "Attempts to connect to an origin server, by result (name: lookup failed, protocol: no \
+             common version of HTTP)",
+            self.connects.clone(),
         );
         registry.register(
-            "origin_limit",
-            "Maximum number of concurrent requests to an origin (in_flight_max, adaptive)",
-            self.limit.clone(),
+            "origin_connections",
+            "Open connections to an origin server, by state (used, idle; those of HTTP/2 are used)",
+            self.connections.clone(),
         );
         registry.register(
-            "origin_in_flight",
-            "Requests to an origin that are in progress",
-            self.in_flight.clone(),
+            "resolves",
+            "Lookups of the names of the servers of an origin, by result",
+            self.resolves.clone(),
         );
-        registry.register(
-            "origin_admissions",
-            "Requests for admission to an origin, by result",
-            self.admissions.clone(),
-        );
-        self.register_budget(registry);
     }
 
     fn register_budget(&self, registry: &mut Registry) {
@@ -174,6 +205,7 @@ impl OriginMetrics {
         self.waiting.clear();
         self.up.clear();
         self.endpoint_state.clear();
+        self.connections.clear();
         let gauges = [&self.limit, &self.in_flight, &self.budget_lost];
         gauges.into_iter().for_each(Family::clear);
         [&self.budget, &self.budget_held].into_iter().for_each(Family::clear);
@@ -196,6 +228,18 @@ impl OriginMetrics {
                 raise(&self.retries.get_or_create(&labels).clone(), total);
             }
             endpoints.iter().for_each(|endpoint| self.refresh_endpoint(site, endpoint));
+            self.refresh_resolves(site, &endpoints);
+        }
+    }
+
+    fn refresh_resolves(&self, site: &str, endpoints: &[EndpointStatus]) {
+        let mut totals: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for (result, total) in endpoints.iter().flat_map(|endpoint| endpoint.resolves) {
+            *totals.entry(result).or_default() += total;
+        }
+        for (result, total) in totals {
+            let labels = SiteResultLabels { site: site.into(), result };
+            raise(&self.resolves.get_or_create(&labels).clone(), total);
         }
     }
 
@@ -229,6 +273,13 @@ impl OriginMetrics {
         let with_reason = |reason| ReasonLabels { site: site(), endpoint: endpoint(), reason };
         for (result, total) in status.requests {
             raise(&self.requests.get_or_create(&with_result(result)).clone(), total);
+        }
+        for (result, total) in status.connects {
+            raise(&self.connects.get_or_create(&with_result(result)).clone(), total);
+        }
+        for (state, count) in status.connections {
+            let labels = UseLabels { site: site(), endpoint: endpoint(), state };
+            self.connections.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         let Some(state) = status.state else { return };
         let label = EndpointLabels { site: site(), endpoint: endpoint() };

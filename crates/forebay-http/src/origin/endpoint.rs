@@ -17,14 +17,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::accept::HeadLimits;
 use super::connection::Connection;
-use super::fault::ConnectError;
+use super::fault::{ConnectError, ConnectResult};
 use super::http2::{Found, Http2List, Http2Pool, Opened, SharedConnection, StreamLease};
 use super::link::Link;
 use super::names::{Change, Names};
 use super::offer::Offer;
 use super::pool::{Pool, PooledConnection};
 use super::stream::{OriginStream, Transport};
-use crate::endpoint_status::EndpointStatus;
+use crate::endpoint_status::{CONNECT_RESULTS, EndpointStatus};
 use crate::settings::{
     EndpointAddress, EndpointSettings, EndpointTls, OriginProtocols, OriginSettings,
 };
@@ -99,6 +99,8 @@ pub(super) struct EndpointCounts {
     pub(super) unhealthy: AtomicU64,
     pub(super) checks_passed: AtomicU64,
     pub(super) checks_failed: AtomicU64,
+    /// Attempts to connect, by [`ConnectResult`].
+    connects: [AtomicU64; CONNECT_RESULTS],
 }
 
 /// Count of a request to an endpoint, until it is dropped.
@@ -193,6 +195,14 @@ impl Endpoint {
     pub(super) fn status(&self, state: Option<EndpointState>) -> EndpointStatus {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
+        let connect = |index: usize| (ConnectResult::NAMES[index], load(&counts.connects[index]));
+        let resolves = match &self.target {
+            Target::Tcp(names) => {
+                [("ok", &names.counts.resolved), ("failed", &names.counts.failed)]
+                    .map(|(result, counter)| (result, load(counter)))
+            }
+            Target::Unix(_) => [("ok", 0), ("failed", 0)],
+        };
         EndpointStatus {
             endpoint: self.label.clone(),
             state,
@@ -202,6 +212,9 @@ impl Endpoint {
                 ("passed", load(&counts.checks_passed)),
                 ("failed", load(&counts.checks_failed)),
             ],
+            connects: std::array::from_fn(connect),
+            connections: self.pool.usage(),
+            resolves,
         }
     }
 
@@ -284,7 +297,12 @@ impl Endpoint {
     ///
     /// The future is boxed, because otherwise each request would reserve space for a handshake.
     fn open<'a>(&'a self, offer: Offer, list: Option<&'a Arc<Http2List>>) -> Opening<'a> {
-        Box::pin(self.open_connection(offer, list))
+        Box::pin(async move {
+            let opened = self.open_connection(offer, list).await;
+            let result = ConnectResult::of(opened.as_ref().err());
+            self.counts.connects[result as usize].fetch_add(1, Ordering::Relaxed);
+            opened
+        })
     }
 
     async fn open_connection(

@@ -10,6 +10,7 @@ use forebay_tls::client::TlsFailure;
 use super::accept::HeadLimits;
 use super::idle::{ClosedIdle, is_close};
 use super::link::Link;
+use crate::endpoint_status::CONNECT_RESULTS;
 use crate::request_guard::{ExpiredTimeout, FramingError};
 
 /// Failure of a client while its request was being forwarded.
@@ -72,6 +73,35 @@ pub(super) enum ConnectError {
     /// Connecting took too long, TLS included.
     #[error("{0}: no connection within {1:?} (connect_timeout)")]
     Timeout(String, Duration),
+}
+
+/// Result of an attempt to connect to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectResult {
+    Ok,
+    Failed,
+    Timeout,
+    Tls,
+    Name,
+    Protocol,
+}
+
+impl ConnectResult {
+    /// Names in metrics, in the order of declaration.
+    pub(super) const NAMES: [&str; CONNECT_RESULTS] =
+        ["ok", "failed", "timeout", "tls", "name", "protocol"];
+
+    pub(super) fn of(error: Option<&ConnectError>) -> Self {
+        match error {
+            None => Self::Ok,
+            Some(ConnectError::Name(..) | ConnectError::NameTimeout(..)) => Self::Name,
+            Some(ConnectError::Io(..)) => Self::Failed,
+            Some(ConnectError::Tls(..)) => Self::Tls,
+            Some(ConnectError::Protocol(..)) => Self::Protocol,
+            Some(ConnectError::Shared(error)) => Self::of(Some(error)),
+            Some(ConnectError::Timeout(..)) => Self::Timeout,
+        }
+    }
 }
 
 impl ConnectError {

@@ -104,6 +104,14 @@ impl Pool {
         OpenConnection::count(&self.open)
     }
 
+    /// Numbers of open connections that exchanges use, and of those that are idle. HTTP/2 connections
+    /// are never counted as idle.
+    pub(super) fn usage(&self) -> [(&'static str, usize); 2] {
+        let idle: usize = self.lists.iter().map(|list| list.lock().idle.len()).sum();
+        let open = self.open.load(Ordering::Relaxed);
+        [("used", open.saturating_sub(idle)), ("idle", idle)]
+    }
+
     /// Wraps a new connection. `generation` is that of the time at which its address was known.
     pub(super) fn wrap(
         self: &Arc<Self>,

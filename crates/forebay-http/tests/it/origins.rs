@@ -122,7 +122,12 @@ async fn an_origin_connection_is_reused_after_a_complete_response() -> anyhow::R
         client.ask(&Request::new("POST", target).body("data")).await?;
     }
     assert_eq!((origin.requests(), origin.counts().connections), (12, 1));
-    Ok(())
+    let labels = format!("site=\"default\",endpoint=\"{}\"", origin.address());
+    server
+        .wait_metric(&format!("forebay_origin_connects_total{{{labels},result=\"ok\"}} 1"))
+        .await?;
+    server.wait_metric(&format!("forebay_origin_connections{{{labels},state=\"idle\"}} 1")).await?;
+    server.wait_metric(&format!("forebay_origin_connections{{{labels},state=\"used\"}} 0")).await
 }
 
 /// An origin may close an idle connection at any time; that is not a failure.

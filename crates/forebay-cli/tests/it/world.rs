@@ -19,6 +19,9 @@ pub(crate) const END_MAX: Duration = Duration::from_secs(8);
 /// Maximum number of polls of a metric.
 const ASKED_MAX: usize = 10_000;
 
+/// Maximum number of ports that are tried.
+const PORTS_TRIED_MAX: usize = 100;
+
 /// Path of the binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_forebay");
 
@@ -133,10 +136,14 @@ pub(crate) async fn wait_requests(
     Ok(())
 }
 
-/// Address without a listener.
+/// Address without a listener. The system does not choose its port for connections of other tests:
+/// their ports begin at 32,768.
 pub(crate) fn nowhere() -> anyhow::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
+    let free = (0..PORTS_TRIED_MAX).find_map(|_| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(10_000..32_768)));
+        std::net::TcpListener::bind(address).ok().map(|_| address)
+    });
+    free.context("no free port")
 }
 
 /// Returns whether `Cache-Status` reports a hit.

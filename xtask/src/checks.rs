@@ -250,6 +250,14 @@ const SOAKS: &[(&str, Step)] = &[
         .with(&[("FOREBAY_RULE_CASES", "100000")]),
     ),
     (
+        "rules-explain",
+        Step::new(
+            "1,000 requests, explained and sent",
+            "test -p forebay-cli --release --test it --locked rules_explain::",
+        )
+        .with(&[("FOREBAY_EXPLAIN_CASES", "1000")]),
+    ),
+    (
         "variants",
         // 100,000 histories of one instance, and 8,000 over disks and a Redis.
         Step::new(

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use forebay_rules::json::{JsonCut, OnError, Pointer, cut};
 use forebay_rules::{Pattern, Request, RuleSet};
 use forebay_semantics::{PeerAddress, Scheme};
 use http::Method;
@@ -36,6 +37,11 @@ const SITES: usize = 10;
 /// Largest size of the automata of a site, in MiB.
 const AUTOMATA_MAX_MIB: f64 = 2.0;
 
+/// Length of a JSON body, and the largest time and memory to cut it.
+const JSON_LEN: usize = 1 << 20;
+const JSON_MAX: Duration = Duration::from_millis(15);
+const JSON_MEMORY: Bound = Bound::AtMost(3.0);
+
 /// Length of the longest target that the front end accepts.
 const LONGEST: usize = 16 << 10;
 
@@ -51,7 +57,36 @@ struct Subject {
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let rounds = options.pick(ROUNDS, ROUNDS_QUICK);
-    Ok(vec![matching(rounds)?, loading(rounds)?])
+    Ok(vec![matching(rounds)?, loading(rounds)?, cutting(rounds)?])
+}
+
+/// Cuts of a JSON body of 1 MiB, which run once for each fetch.
+fn cutting(rounds: usize) -> Result<Table> {
+    let mut table = Table::figures("Cutting a JSON body of 1 MiB");
+    let pointers = |texts: &[&str]| -> Result<Vec<Pointer>> {
+        let parsed = texts.iter().map(|text| Pointer::parse(text)).collect::<Result<_, String>>();
+        parsed.map_err(anyhow::Error::msg)
+    };
+    let rule = JsonCut {
+        remove: pointers(&["/items/*/internal", "/items/*/price/cost", "/token"])?,
+        keep: Vec::new(),
+        max: JSON_LEN * 2,
+        on_error: OnError::Fail,
+    };
+    let item = r#"{"id":1234567,"name":"a \"product\"","price":{"net":12.5,"cost":3},"internal":[1,2,{"a":null}]},"#;
+    let mut body = r#"{"token":"secret","items":["#.to_owned();
+    body.push_str(&item.repeat(JSON_LEN / item.len()));
+    body.push_str("{}]}");
+    let cut_once = || cut(black_box(body.as_bytes()), &[&rule]);
+    ensure!(cut_once()?.len() < body.len(), "values are removed");
+    let took: Result<Vec<f64>> = (0..rounds).map(|_| timed(|| Ok(cut_once()?))).collect();
+    let took = Duration::from_secs_f64(median(&took?));
+    table.time("three pointers, two of them with `*`", took, JSON_MAX, 1);
+    let peak = allocation_counter::measure(|| drop(black_box(cut_once()))).bytes_max;
+    // The body as it was received is the third part.
+    let times = 1.0 + peak as f64 / body.len() as f64;
+    table.figure("peak memory, with the received body", times, "times the body", JSON_MEMORY);
+    Ok(table)
 }
 
 fn matching(rounds: usize) -> Result<Table> {

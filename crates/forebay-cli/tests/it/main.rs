@@ -35,6 +35,7 @@
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
 //! | `rules_attacks` | cache deception and poisoning against rules |
+//! | `rules_explain` | explanations of rules, compared with the running cache |
 //! | `rules_bodies` | GraphQL operations and cuts of JSON by rules |
 //! | `rules_keys` | key parts of rules, private caches per user, purges by requests |
 //! | `crowded` | more clients than the limit on open files allows |
@@ -82,6 +83,7 @@ mod reload_listeners;
 mod rules;
 mod rules_attacks;
 mod rules_bodies;
+mod rules_explain;
 mod rules_keys;
 mod rules_metrics;
 mod second_parser;

@@ -1,5 +1,8 @@
 //! Configuration reload: changes that take effect, and errors that leave everything unchanged.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
@@ -225,5 +228,59 @@ async fn a_new_token_takes_effect_and_a_token_cannot_be_removed() -> anyhow::Res
     let (status, told) = with("second").await?;
     assert_eq!((status, &told["needs_restart"]), (200, &json!(["admin_token_file"])));
     assert_eq!((reload(&cache).await?.0, with("second").await?.0), (401, 200));
+    Ok(())
+}
+
+/// Number of reloads while clients send requests.
+const RELOADS: usize = 20;
+
+/// Number of clients, each with one connection.
+const CLIENTS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_of_rules_fail_no_request_and_apply_to_each_as_a_whole() -> anyhow::Result<()> {
+    let origin = origin_that_says("page").await?;
+    let rules = |edition: usize| {
+        let rule = |n: usize| {
+            format!(
+                "[[site.rule]]\nname = \"r{n}\"\nwhen.path = \"/p/**\"\n\
+                 client_response.set = {{ x-edition-{n} = \"{edition}\" }}\n"
+            )
+        };
+        (0..100).map(rule).collect::<String>()
+    };
+    let file = ConfigFile::serving(&origin.url(), "", &rules(0))?;
+    let cache = file.serve().await?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (is_over, address) = (is_over.clone(), cache.address());
+            tokio::spawn(async move {
+                let mut connection = Client::connect(address).await?;
+                let mut answered = 0_u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    let target = format!("/p/{}", answered % 8 + client as u64);
+                    let reply = connection.ask(&Request::get(&target)).await?;
+                    let first = reply.field("x-edition-0").unwrap_or_default();
+                    let last = reply.field("x-edition-99").unwrap_or_default();
+                    let is_whole = !first.is_empty() && first == last;
+                    anyhow::ensure!(reply.status == 200 && is_whole, "{reply:?}");
+                    answered += 1;
+                }
+                Ok(answered)
+            })
+        })
+        .collect();
+    for edition in 1..=RELOADS {
+        file.rewrite(&serving(&origin.url(), "", &rules(edition)))?;
+        assert_eq!(reload(&cache).await?.0, 200, "{edition}");
+        let reply = get(&cache, "/p/0").await?;
+        assert_eq!(reply.field("x-edition-0"), Some(&*edition.to_string()));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for client in clients {
+        assert!(client.await?? > 0);
+    }
+    assert_eq!(counted(&cache).await?, [RELOADS as u64, 0]);
     Ok(())
 }

@@ -3,9 +3,11 @@
 use forebay_testkit::client::Request;
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin, Received};
+use forebay_testkit::redis::RedisLaunch;
 
+use crate::cluster::{Caches, purge as purge_at, wait_until};
 use crate::rules::{ask_with, numbered, sent, serve, status};
-use crate::world::{ConfigFile, ask, get, is_hit, written};
+use crate::world::{ConfigFile, ask, get, is_hit, metric, written};
 
 const MAX_AGE: &[(&str, &str)] = &[("Cache-Control", "max-age=60")];
 
@@ -334,5 +336,57 @@ async fn tags_of_rules_are_purged() -> anyhow::Result<()> {
         written(&cache).await?;
     }
     assert_eq!(purge(&cache, "/", &[("X-Magento-Tags-Pattern", "a|b")]).await?, 400);
+    Ok(())
+}
+
+/// Guarantee G10 on every instance.
+#[tokio::test]
+async fn a_purge_of_a_url_reaches_all_key_parts_on_every_instance() -> anyhow::Result<()> {
+    let origin = numbered(MAX_AGE).await?;
+    let redis = RedisLaunch::new().start().await?;
+    let rules = "[[site.rule]]\nname = \"key\"\nkey = { headers = [\"x-app\"], cookies = [\"c\"] }\n\
+                 keep_cookies = []\nignore_query = [\"utm\"]\n\
+                 [[site.rule]]\nname = \"beta\"\nwhen.header = { x-beta = \"1\" }\nmax_ttl = \"50s\"\n";
+    let caches = Caches::start_with(3, &origin, &redis.url(), "", rules).await?;
+    let parts: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("X-App", "1")],
+        &[("X-App", "2"), ("Cookie", "c=1")],
+        &[("Cookie", "c=2; other=3")],
+        &[("X-Beta", "1")],
+    ];
+    for (round, is_hard) in [(1, false), (2, true)] {
+        let mut before = Vec::new();
+        for fields in parts {
+            // One instance fetches, and the others have it from Redis.
+            for cache in caches.all() {
+                ask_with(cache, "/p", fields).await?;
+                written(cache).await?;
+                let hit = ask_with(cache, "/p", fields).await?;
+                assert!(is_hit(&hit), "{fields:?}");
+                before.push(hit.text().into_owned());
+            }
+        }
+        let url = ["--url", "http://test.example/p?utm=x", "--hard"];
+        let args = if is_hard { &url[..] } else { &url[..2] };
+        let (code, said) = purge_at(caches.at(1), args).await?;
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("instances: 3"), "{said}");
+        // The keys of the URL and of its parts; the bus carries them after the tags.
+        let begun = std::time::Instant::now();
+        for other in [caches.at(0), caches.at(2)] {
+            let received = "forebay_invalidations_received_total";
+            while metric(other, received, "kind=\"key\"").await? < 2 * round {
+                wait_until(begun, "the purge is received").await?;
+            }
+        }
+        for fields in parts {
+            for cache in caches.all() {
+                let seen = ask_with(cache, "/p", fields).await?;
+                assert!(!before.contains(&seen.text().into_owned()), "{round} {fields:?}");
+                written(cache).await?;
+            }
+        }
+    }
     Ok(())
 }

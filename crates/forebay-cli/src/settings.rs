@@ -84,6 +84,7 @@ pub(crate) fn of_site(
         hsts: config.hsts.clone(),
         is_forwarded_added: config.forwarded,
         early_hints: config.early_hints,
+        no_vary_search: config.no_vary_search,
         expose_errors: config.expose_errors,
         opt_ins: OptIns {
             groups: config.cache_groups,

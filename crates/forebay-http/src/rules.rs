@@ -129,6 +129,11 @@ impl RequestRules {
         Self { matched, is_counted, is_unsafe: !is_read, is_query, ..Self::default() }
     }
 
+    /// Returns the rules that match the request.
+    pub(crate) const fn matched(&self) -> &Matched {
+        &self.matched
+    }
+
     /// Counts the rules that match the request.
     pub(crate) fn count_matches(&self, site: &Site) {
         site.rule_counters.count_matches(self.outcome(site).rules());

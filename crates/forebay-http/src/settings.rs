@@ -73,6 +73,8 @@ pub struct SiteSettings {
     /// Sends the `Link` fields of a stored response as 103 Early Hints while the origin is asked, if
     /// `true`.
     pub early_hints: bool,
+    /// Lets a stored response with `No-Vary-Search` answer the queries that it names, if `true`.
+    pub no_vary_search: bool,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
     /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
@@ -120,6 +122,7 @@ impl SiteSettings {
             client_reloads_max: None,
             lease_wait_max: Duration::from_secs(10),
             early_hints: false,
+            no_vary_search: false,
             expose_errors: false,
             tier_errors: TierErrors::default(),
             ignore_scheme: false,

@@ -3,6 +3,7 @@
 //! This folder also has the table of all sites, keys, tags and purges by prefix. It uses `settings`,
 //! `origin` (connections of a site) and `metrics`; it never sees the engine's lookups or responses.
 
+pub(crate) mod equal_queries;
 pub mod key;
 pub(crate) mod prefix_purge;
 pub(crate) mod rate_limits;
@@ -27,6 +28,7 @@ use crate::metrics::rules::RuleCounters;
 use crate::origin::Origin;
 use crate::origin_status::BudgetStatus;
 use crate::settings::{HostPattern, SiteSettings};
+use crate::site::equal_queries::EqualQueries;
 use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
 use crate::site::warnings::WarningLimits;
@@ -54,6 +56,8 @@ pub struct Site {
     pub(crate) reloads: ReloadCounter,
     /// Requests of clients. A changed site may continue those of its predecessor.
     pub(crate) rate_limiter: Option<Arc<RateLimiter>>,
+    /// Targets of responses with `No-Vary-Search`, if the site honours it.
+    pub(crate) equal_queries: Option<EqualQueries>,
 }
 
 /// Returns the marker of this process and a site.
@@ -83,6 +87,7 @@ impl Site {
         let rule_counters = RuleCounters::new(&settings.rule_set, counted);
         let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
         let (warnings, reloads) = (WarningLimits::default(), ReloadCounter::default());
+        let equal_queries = settings.no_vary_search.then(EqualQueries::default);
         Arc::new(Self {
             settings,
             origin,
@@ -92,6 +97,7 @@ impl Site {
             rule_counters,
             reloads,
             rate_limiter,
+            equal_queries,
         })
     }
 

@@ -11,6 +11,7 @@
 //! | freshness lifetime and age | 9111 section 4.2; 5861 | [`mod@lifetime`] |
 //! | requirements of a request | 9111 section 5.2.1 | [`mod@demand`] |
 //! | request fields that select a variant | 9111 section 4.1 | [`vary`] |
+//! | queries on which a response does not depend | draft-ietf-httpbis-no-vary-search-05 | [`search_variance`] |
 //! | choice of a language or media type | 9110 section 12.5 | [`choice`] |
 //! | conditional requests to the origin, 304 to clients | 9110 section 13; 9111 sections 3.2, 4.3 | [`validate`] |
 //! | updates of a stored response by a later one | 9111 section 4.3 | [`freshen`] |
@@ -77,4 +78,5 @@ pub use storable::{
 };
 pub use validation::{freshen, validate};
 pub use variants::choice::{self, preferred_language, preferred_type};
+pub use variants::search_variance::{self, SearchVariance};
 pub use variants::vary::{self, Selects, selecting_value, selects};

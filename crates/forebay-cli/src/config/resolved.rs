@@ -194,6 +194,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) forwarded: bool,
     /// True if stored `Link` fields are sent as 103 Early Hints while the origin is asked.
     pub(crate) early_hints: bool,
+    /// True if stored responses answer the queries that `No-Vary-Search` names.
+    pub(crate) no_vary_search: bool,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.

@@ -19,7 +19,7 @@ use forebay_semantics::storable::{
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding, selects_without_coding};
 use forebay_semantics::withheld::Withheld;
-use forebay_semantics::{RequestRef, ResponseRef, SetBy, advice};
+use forebay_semantics::{RequestRef, ResponseRef, SearchVariance, SetBy, advice};
 use futures_util::{StreamExt, stream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -28,6 +28,7 @@ use http_body::Body as _;
 use super::decision::Judged;
 use super::{ClientRequest, LoadState, Received, StoredParts};
 use crate::origin::OriginBody;
+use crate::site::equal_queries::MatchedTarget;
 use crate::site::tags;
 use crate::stored::head::Answer;
 
@@ -67,6 +68,7 @@ impl LoadState {
                 let meta = self.request.meta(&answer, &kept, delay);
                 if !self.request.is_failure(&answer) || self.may_replace(&meta, prior) {
                     self.request.count_unsafe(&answer);
+                    self.request.note_equal_queries(&answer);
                     let mut own = kept.withheld.remove_from(&mut answer.headers);
                     own.extend(cookies);
                     self.set_unshared_fields(own);
@@ -304,6 +306,16 @@ impl ClientRequest {
         }
     }
 
+    /// Notes the target of a response that answers several queries, and is stored.
+    fn note_equal_queries(&self, answer: &Answer) {
+        let Some(known) = &self.site.equal_queries else { return };
+        if let Some(variance) = SearchVariance::of(&answer.headers) {
+            let matched = self.rules.matched();
+            let stored = MatchedTarget { target: self.target.as_str(), matched };
+            known.note(&self.site, self.host_origin(), stored, variance);
+        }
+    }
+
     /// Counts the prohibitions that rules ignore for a response that is stored.
     fn count_unsafe(&self, answer: &Answer) {
         if !self.site.settings.rule_set.uses(Kind::UnsafeIgnore) {
@@ -381,6 +393,10 @@ impl ClientRequest {
         meta.set_tags(tags::of_answer(&self.site, self.host_origin(), &answer.headers, &sources));
         if self.site.settings.rule_set.splits_keys() {
             let tag = tags::of_key_parts(&self.site, self.host_origin(), self.target.as_str());
+            meta.set_tags(tags::with(meta.tags(), &tag));
+        }
+        if self.site.settings.no_vary_search && SearchVariance::of(&answer.headers).is_some() {
+            let tag = tags::of_queries(&self.site, self.host_origin(), self.target.as_str());
             meta.set_tags(tags::with(meta.tags(), &tag));
         }
         // The validator is in the stored head.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use forebay_core::{Demand, KeyBuf};
-use forebay_engine::{Lookup, LookupResult, Miss, Select};
+use forebay_core::{Demand, KeyBuf, Why};
+use forebay_engine::{Lookup, LookupResult, Miss, Outcome, Select};
+use forebay_semantics::SearchVariance;
 use http::{HeaderMap, Response};
 
 use super::reloads::{self, Purpose};
@@ -15,7 +16,10 @@ use crate::record::{CacheResult, Labels};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, finish};
+use crate::site::equal_queries::{self, MatchedTarget};
 use crate::site::key;
+use crate::site::tags::HostOrigin;
+use crate::stored::head::Answer;
 
 /// Lookup that needs a load, with the reason.
 pub(crate) struct PendingFetch {
@@ -49,6 +53,11 @@ impl Service {
         let obtained = match self.engine.lookup(&ask) {
             LookupResult::Hit(obtained) => obtained,
             LookupResult::Miss(wanting) => {
+                if wanting.why() == Why::UriMiss
+                    && let Some(response) = self.look_for_equal_query(head, routed, &ask)
+                {
+                    return CacheLookup::Hit(response);
+                }
                 let (engine, purpose) = (&self.engine, Purpose::Respond);
                 match reloads::fresh_entry(engine, &wanting, &ask, routed.site, purpose) {
                     Some(obtained) => obtained,
@@ -59,8 +68,19 @@ impl Service {
                 }
             }
         };
-        let chosen = self.choose(routed.site, &ask, head.headers, &obtained);
-        let mut response = self.deliver(routed.logged(head), &obtained, chosen);
+        CacheLookup::Hit(self.respond_from(head, routed, &ask, &obtained))
+    }
+
+    /// Returns the response of a hit.
+    fn respond_from(
+        &self,
+        head: RequestHead<'_>,
+        routed: &Routed<'_>,
+        ask: &Lookup<'_>,
+        obtained: &Outcome,
+    ) -> Response<ResponseBody> {
+        let chosen = self.choose(routed.site, ask, head.headers, obtained);
+        let mut response = self.deliver(routed.logged(head), obtained, chosen);
         if !routed.site.settings.rule_set.is_empty() {
             let values = routed.values(head.headers);
             finish(&routed.rules, routed.site, &mut response, &values, Served::Stored);
@@ -68,7 +88,29 @@ impl Service {
         secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
         self.metrics.count_found();
         response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Hit));
-        CacheLookup::Hit(response)
+        response
+    }
+
+    /// Returns the response of a hit on a stored response to another query, which says by
+    /// `No-Vary-Search` that it answers this one, too.
+    #[inline(never)]
+    fn look_for_equal_query(
+        &self,
+        head: RequestHead<'_>,
+        routed: &Routed<'_>,
+        ask: &Lookup<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        let Routed { site, peer, authority, target, rules, .. } = routed;
+        let known = site.equal_queries.as_ref()?;
+        let host = HostOrigin { scheme: peer.scheme, authority };
+        let other = known.find(site, host, MatchedTarget { target, matched: rules.matched() })?;
+        let mut key = key::primary(site, peer.scheme, authority, &other);
+        rules.add_key_parts(site, head.headers, &mut key);
+        let ask = Lookup { key: key.borrowed(), ..*ask };
+        let LookupResult::Hit(obtained) = self.engine.lookup(&ask) else { return None };
+        let variance = SearchVariance::of(&Answer::of(&obtained.entry)?.headers)?;
+        let answers = equal_queries::answers(&variance, &other, target);
+        answers.then(|| self.respond_from(head, routed, &ask, &obtained))
     }
 }
 

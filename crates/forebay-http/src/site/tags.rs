@@ -72,8 +72,8 @@ pub(crate) fn of_group(site: &Site, host: HostOrigin<'_>, group: &str) -> String
     format!("group\n{}\n{}\n{group}", site.settings.id, host.of(site))
 }
 
-/// Returns the tags of responses for this target whose keys have more parts than it: a request body,
-/// or results of rules.
+/// Returns the tags of responses that answer this target under other keys: those with a request body or
+/// with results of rules in the key, and those of other queries.
 pub(crate) fn of_other_keys<'a>(
     site: &'a Site,
     host: HostOrigin<'a>,
@@ -83,7 +83,15 @@ pub(crate) fn of_other_keys<'a>(
         || site.settings.rule_set.uses(Kind::CacheMethods);
     let is_split = site.settings.rule_set.splits_keys();
     let bodies = is_by_body.then(|| of_bodies(site, host, target));
-    bodies.into_iter().chain(is_split.then(|| of_key_parts(site, host, target)))
+    let queries = site.settings.no_vary_search.then(|| of_queries(site, host, target));
+    let parts = is_split.then(|| of_key_parts(site, host, target));
+    bodies.into_iter().chain(parts).chain(queries)
+}
+
+/// Returns the tag of all responses for the path of this target that answer several queries.
+pub(crate) fn of_queries(site: &Site, host: HostOrigin<'_>, target: &str) -> String {
+    let path = target.split('?').next().unwrap_or_default();
+    format!("queries\n{}\n{}\n{path}", site.settings.id, host.of(site))
 }
 
 /// Returns the tag of all responses for this target whose keys have results of rules.

@@ -212,6 +212,7 @@ impl Options {
                 site.compress = Some(CompressSettings { types, pass, ..Default::default() });
             }
             "early_hints" => site.early_hints = value.parse()?,
+            "no_vary_search" => site.no_vary_search = value.parse()?,
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {

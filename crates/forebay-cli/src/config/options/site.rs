@@ -168,6 +168,10 @@ options! {
          (RFC 8297) while the origin is asked: `preload`, `modulepreload` and `preconnect`, and only \
          to browsers that follow a link (`Sec-Fetch-Mode: navigate`).",
         "Some clients and proxies cannot read interim responses.";
+    SITE_NO_VARY_SEARCH: bool = Site "no_vary_search", reader::TRUTH, Value("false");
+        "Lets a response in memory with `No-Vary-Search` answer the queries that the field names. A \
+         purge of a URL then reaches all such responses of its path.",
+        "The field is a draft, and each purge of a URL records a tag.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
         "Whether error responses of the cache contain the cause.",
         "Causes contain internal addresses.";

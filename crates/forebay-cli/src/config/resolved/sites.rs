@@ -96,6 +96,12 @@ fn lifetimes(
     (default_ttl, provenance.read(section, &options::SITE_NEGATIVE_TTL))
 }
 
+/// Early hints, and `No-Vary-Search`.
+fn extensions(section: &Section, provenance: &mut Provenance<'_>) -> (Option<bool>, Option<bool>) {
+    let early_hints = provenance.read(section, &options::SITE_EARLY_HINTS);
+    (early_hints, provenance.read(section, &options::SITE_NO_VARY_SEARCH))
+}
+
 /// Coalescing in one instance, and among instances.
 fn coalescing(section: &Section, provenance: &mut Provenance<'_>) -> (Option<bool>, Option<bool>) {
     let coalesce = provenance.read(section, &options::SITE_COALESCE);
@@ -134,7 +140,7 @@ fn site(
     let access = access(section, provenance);
     let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
     let forwarded = provenance.read(section, &options::SITE_FORWARDED);
-    let early_hints = provenance.read(section, &options::SITE_EARLY_HINTS);
+    let (early_hints, no_vary_search) = extensions(section, provenance);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
@@ -173,6 +179,7 @@ fn site(
         rate_limit: rate_limit?,
         forwarded: forwarded?,
         early_hints: early_hints?,
+        no_vary_search: no_vary_search?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         rules: rules?,

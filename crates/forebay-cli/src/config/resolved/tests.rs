@@ -67,7 +67,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert_eq!(site.id, "default");
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
-    assert!(!site.share_codings && !site.early_hints);
+    assert!(!site.share_codings && !site.early_hints && !site.no_vary_search);
     assert!(!site.heuristics_with_cookie);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
@@ -115,6 +115,7 @@ fn every_option_reaches_the_resolved_configuration() {
         cache_groups_max = 32
         cache_group_length_max = 40
         early_hints = true
+        no_vary_search = true
         expose_errors = true
         [site.origin]
         urls = ["http://o"]
@@ -144,7 +145,7 @@ fn every_option_reaches_the_resolved_configuration() {
     assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
-    assert!(site.share_codings && site.early_hints);
+    assert!(site.share_codings && site.early_hints && site.no_vary_search);
     assert!(site.heuristics_with_cookie);
     assert_eq!(site.origin.endpoints[0].url.address().label(), "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));

@@ -37,13 +37,17 @@ const COUNTED: &str = "hit_path::measured*";
 const PIECE_MAX: Duration = Duration::from_secs(120);
 
 /// Pieces with a description for the page.
-const PIECES: [(&str, &str); 14] = [
+const PIECES: [(&str, &str); 15] = [
     ("answer", "the service answers a parsed request with a stored 1 KiB; both are dropped"),
     ("answer-rules", "like `answer`, in a site with 100 rules, of which 3 match"),
     ("bare-hyper", "the same request and answer with hyper and tokio only, without a cache"),
     (
         "connection",
         "from the bytes of a request to the bytes of its answer, by the direct path below hyper",
+    ),
+    (
+        "connection-purged",
+        "like `connection`, for an entry older than 64 purges by expression and 1,000 by tag",
     ),
     ("guard-scan", "the guard reads one request head: 269 bytes, six fields"),
     ("judge", "the verdict on a fresh entry"),

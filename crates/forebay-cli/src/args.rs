@@ -289,7 +289,7 @@ fn concurrency(text: &str) -> Result<usize, String> {
 /// Flags of `purge`.
 #[derive(Debug, Group)]
 #[command(
-    override_usage = "forebay purge <--url URL|--tag TAG|--prefix PREFIX|--site ID|--all> [OPTIONS]"
+    override_usage = "forebay purge <--url URL|--tag TAG|--prefix PREFIX|--path-regex REGEX|--site ID|--all> [OPTIONS]"
 )]
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
@@ -376,6 +376,9 @@ pub(crate) struct PurgeWhat {
     /// URL prefix: `host/path`, or `/path` for every host.
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
+    /// Regular expression that is found in the path; of every site. `^/img/.*\.png$` needs quotes.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) path_regex: Option<String>,
     /// Id of a site: all its entries.
     #[arg(long, value_name = "ID")]
     pub(crate) site: Option<String>,

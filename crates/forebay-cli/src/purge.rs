@@ -17,9 +17,9 @@ const ANSWER_MAX: usize = 64 << 10;
 /// If the cache cannot be reached, or refuses the purge.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<u8> {
     let what = &args.what;
-    let named = [&what.url, &what.prefix, &what.site];
+    let named = [&what.url, &what.prefix, &what.path_regex, &what.site];
     if !what.all && what.tag.is_empty() && named.iter().all(|one| one.is_none()) {
-        let flags = "--url URL, --tag TAG, --prefix PREFIX, --site ID or --all";
+        let flags = "--url URL, --tag TAG, --prefix PREFIX, --path-regex REGEX, --site ID or --all";
         print_error(format_args!("forebay: name what to purge: {flags}"));
         return Ok(USAGE);
     }
@@ -48,6 +48,9 @@ fn port_note(prefix: &str) -> Option<String> {
 }
 
 fn json_of(what: &PurgeWhat, hard: bool) -> Value {
+    if let Some(expression) = &what.path_regex {
+        return json!({ "path_regex": expression, "hard": hard });
+    }
     match (&what.url, &*what.tag, &what.prefix, &what.site) {
         (Some(url), ..) => json!({ "url": url, "hard": hard }),
         (_, [tag], ..) => json!({ "tag": tag, "hard": hard }),

@@ -204,6 +204,14 @@ pub fn decode(bytes: &Bytes, key: KeyRef<'_>, arrival: Arrival) -> Result<Decode
     })
 }
 
+/// Returns the key of the entry in these bytes, without a check for damage. `None` if they are no
+/// complete frame.
+#[must_use]
+pub fn key(bytes: &[u8]) -> Option<KeyRef<'_>> {
+    let bounds = Bounds::read(bytes).ok()?;
+    Some(KeyRef::of_bytes(&bytes[HEADER_LEN..bounds.key]))
+}
+
 /// End offsets of the parts, all within the bytes; the body ends with the bytes.
 struct Bounds {
     key: usize,

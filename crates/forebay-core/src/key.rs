@@ -105,6 +105,11 @@ impl fmt::Debug for Key {
 pub struct KeyRef<'a>(&'a [u8]);
 
 impl<'a> KeyRef<'a> {
+    /// Returns the key with these bytes, which [`bytes`](Self::bytes) returned.
+    pub(crate) const fn of_bytes(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     /// Returns the bytes of the key: its parts, each after its length (4 bytes, little-endian).
     #[must_use]
     pub const fn bytes(self) -> &'a [u8] {
@@ -126,6 +131,16 @@ impl<'a> KeyRef<'a> {
             let (part, behind) = after.split_at_checked(length)?;
             rest = behind;
             Some(part)
+        })
+    }
+
+    /// Returns the bytes of all keys that this key begins with, from its namespace to the whole key.
+    pub fn beginnings(self) -> impl Iterator<Item = &'a [u8]> {
+        let bytes = self.0;
+        let mut end = 0;
+        self.parts().map(move |part| {
+            end += 4 + part.len();
+            &bytes[..end]
         })
     }
 

@@ -36,6 +36,7 @@ pub mod frame;
 pub mod heap;
 pub mod judge;
 pub mod key;
+mod key_pattern;
 pub mod origin_budget;
 pub mod pace;
 pub mod rate;
@@ -56,6 +57,7 @@ pub use endpoint_health::{EndpointHealth, EndpointState, HealthChange, HealthRul
 pub use entry::{Lifetime, Meta, Presence, Stale, Validator, Vary};
 pub use judge::{Dice, OriginFailure, Verdict, judge, may_fall_back};
 pub use key::{Key, KeyBuf, KeyRef};
+pub use key_pattern::KeyPattern;
 pub use origin_budget::{
     Allowance, BudgetClaim, BudgetReply, BudgetRequest, BudgetState, BudgetWait, OriginBudget,
 };

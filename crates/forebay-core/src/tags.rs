@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::entry::Meta;
 use crate::heap;
 use crate::key::KeyRef;
+use crate::key_pattern::KeyPattern;
 use crate::time::Timestamp;
 
 /// Maximum number of tags with a recorded purge. When it is exceeded, the records are merged into one
@@ -91,12 +92,12 @@ pub enum Purge {
     /// All entries with this tag, in all namespaces.
     Tag(Box<str>),
     /// All entries of one namespace whose key has a part, or two adjacent parts joined, that starts
-    /// with the bytes of `prefix`. The namespace itself is not compared.
+    /// with the bytes of `prefix`, or whose path matches it. The namespace itself is not compared.
     Prefix {
         /// Namespace of the entries: a site, or a named cache.
         site: Box<str>,
-        /// Beginning of a part of the key, or of two adjacent parts joined.
-        prefix: Box<str>,
+        /// Beginning of a part of the key, or of two adjacent parts joined; or a regular expression.
+        prefix: KeyPattern,
     },
     /// All entries of this namespace: a site, or a named cache.
     Site(Box<str>),
@@ -125,7 +126,7 @@ impl Purge {
         match self {
             Self::Key(purged) => purged.borrowed() == key,
             Self::Tag(_) => false,
-            Self::Prefix { site, prefix } => key.is_within(site, prefix),
+            Self::Prefix { site, prefix } => prefix.matches(site, key),
             Self::Site(site) => key.namespace() == site.as_bytes(),
             Self::All => true,
         }
@@ -201,7 +202,7 @@ impl Mark {
 #[derive(Clone, Debug)]
 struct Prefix {
     site: Box<str>,
-    prefix: Box<str>,
+    prefix: KeyPattern,
     mark: Mark,
     /// Time of its latest purge.
     at: Timestamp,
@@ -215,7 +216,7 @@ pub struct Recorded {
     pub sites: usize,
     /// Number of purged tags; an entry is compared with its own tags only.
     pub tags: usize,
-    /// Number of purged prefixes; an entry is compared with all of them.
+    /// Number of purged prefixes and expressions; an entry is compared with all of them.
     pub prefixes: usize,
 }
 
@@ -261,12 +262,12 @@ impl Purges {
     fn note_prefix(
         &mut self,
         site: &str,
-        prefix: &str,
+        prefix: &KeyPattern,
         reach: Reach,
         at: Position,
         now: Timestamp,
     ) {
-        let is_it = |known: &Prefix| *known.site == *site && *known.prefix == *prefix;
+        let is_it = |known: &Prefix| *known.site == *site && known.prefix == *prefix;
         let known = self.prefixes.iter().position(is_it);
         let mut mark = known.map(|known| self.prefixes.remove(known).mark).unwrap_or_default();
         mark.note(reach, at);
@@ -274,7 +275,7 @@ impl Purges {
             let oldest = self.prefixes.remove(0);
             self.sites.entry(oldest.site).or_default().fold(oldest.mark);
         }
-        self.prefixes.push(Prefix { site: site.into(), prefix: prefix.into(), mark, at: now });
+        self.prefixes.push(Prefix { site: site.into(), prefix: prefix.clone(), mark, at: now });
     }
 
     /// Replaces each record of a prefix that was last purged before `before` by a record of its
@@ -313,7 +314,7 @@ impl Purges {
         let mut worst = self.all.standing(departed);
         worst = worst.max(site.map_or(PurgeState::Valid, |mark| mark.standing(departed)));
         for prefix in self.prefixes.iter().filter(|prefix| prefix.mark.newest() > departed) {
-            if key.is_within(&prefix.site, &prefix.prefix) {
+            if prefix.prefix.matches(&prefix.site, key) {
                 worst = worst.max(prefix.mark.standing(departed));
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::frame::{self, Arrival, Decoded};
-use forebay_core::{Key, KeyRef, Position};
+use forebay_core::{Key, KeyRef, Position, PurgeState};
 use forebay_engine::{PieceStream, Stored, TierError};
 use futures_util::{StreamExt, stream};
 
@@ -38,6 +38,8 @@ pub(crate) struct Read {
     pub(crate) decoded: Decoded,
     /// True if an earlier session may have missed a purge of the entry.
     is_unverified: bool,
+    /// True if a soft purge has made the entry stale.
+    is_softened: bool,
     pub(crate) body: ReadBody,
 }
 
@@ -52,7 +54,7 @@ enum ReadAttempt {
     Found(Box<Read>),
     /// The record is damaged.
     Damaged,
-    /// A purge reaches the entry.
+    /// A hard purge reaches the entry.
     Purged,
     /// The record may have been moved meanwhile.
     Moved,
@@ -150,9 +152,13 @@ impl Shared {
         key: KeyRef<'_>,
     ) -> ReadAttempt {
         match self.decode(&bytes, digest, location, key) {
-            Some((generation, read)) => {
-                let is_purged = self.purge_marks.reach(generation, key, read.decoded.meta.tags());
-                if is_purged { ReadAttempt::Purged } else { ReadAttempt::Found(Box::new(read)) }
+            Some((generation, mut read)) => {
+                let state = self.purge_marks.state(generation, key, read.decoded.meta.tags());
+                read.is_softened = state == PurgeState::SoftPurged;
+                match state {
+                    PurgeState::Removed => ReadAttempt::Purged,
+                    _ => ReadAttempt::Found(Box::new(read)),
+                }
             }
             // The record was moved, and its old segment is gone.
             None if self.index_says_otherwise(digest, location) => ReadAttempt::Moved,
@@ -187,7 +193,7 @@ impl Shared {
         decoded.head = Bytes::copy_from_slice(&decoded.head);
         let body = ReadBody::Inline(decoded.body.clone());
         let is_unverified = header.generation < self.trusted_from;
-        Some((header.generation, Read { decoded, is_unverified, body }))
+        Some((header.generation, Read { decoded, is_unverified, is_softened: false, body }))
     }
 
     /// Opens the separate body of an entry. Runs on a pool thread.
@@ -247,7 +253,7 @@ impl Read {
                 Stored::new(meta, head, body).with_parts(file)
             }
         };
-        Stored { suspect: self.is_unverified, ..stored }
+        Stored { suspect: self.is_unverified, softened: self.is_softened, ..stored }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Implementation of the engine's [`Tier`] trait.
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, Meta, Purge};
+use forebay_core::{KeyRef, Meta, Purge, Reach};
 use forebay_engine::bus::{Bookmark, Chain};
 use forebay_engine::{Stored, Tier, TierError, WriteMode, Writer};
 use futures_util::FutureExt;
@@ -54,28 +54,36 @@ impl Tier for Disk {
         async move { self.shared.ask(|reply| Op::Remove { digest, reply }).await }.boxed()
     }
 
-    /// Purges for this session and later ones. A soft purge is carried out as a hard one. Writes
-    /// that began before the purge are reached as well.
+    /// Purges for this session and later ones. Writes that began before the purge are reached as
+    /// well.
     fn purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.record_purge(what, Reach::Hard).boxed()
+    }
+
+    fn soft_purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.record_purge(what, Reach::Soft).boxed()
+    }
+
+    fn soften<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
         async move {
-            match (what, self.shared.purge_marks.digest(what)) {
-                (Purge::Key(key), _) => self.remove(key.borrowed()).await.map(drop),
-                (_, None) => Ok(()),
-                (what, Some(digest)) => {
-                    let prefix_purge = match what {
-                        Purge::Prefix { site, prefix } => {
-                            Some(PrefixPurge { site: site.clone(), prefix: prefix.clone() })
-                        }
-                        _ => None,
-                    };
-                    self.shared.ask(|reply| Op::Purge { digest, prefix_purge, reply }).await
-                }
-            }
+            let shared = &self.shared;
+            let purge = Purge::Key(key.to_key());
+            let mark = shared.purge_marks.digest(&purge, Reach::Soft);
+            let Some(digest) = mark.filter(|digest| shared.purge_marks.takes_key(*digest)) else {
+                return self.remove(key).await;
+            };
+            let is_stored = shared.index.get(Digest::of(key.bytes(), shared.seed)).is_some();
+            shared.ask(|reply| Op::Soften { digest, reply }).await?;
+            Ok(is_stored)
         }
         .boxed()
     }
 
     fn carries_out_purges(&self) -> bool {
+        true
+    }
+
+    fn carries_out_soft_purges(&self) -> bool {
         true
     }
 
@@ -94,5 +102,25 @@ impl Tier for Disk {
 
     fn has_drafts(&self) -> bool {
         true
+    }
+}
+
+impl Disk {
+    async fn record_purge(&self, what: &Purge, reach: Reach) -> Result<(), TierError> {
+        if let Purge::Key(key) = what {
+            let done = match reach {
+                Reach::Soft => self.soften(key.borrowed()).await,
+                Reach::Hard => self.remove(key.borrowed()).await,
+            };
+            return done.map(drop);
+        }
+        let Some(digest) = self.shared.purge_marks.digest(what, reach) else { return Ok(()) };
+        let prefix_purge = match what {
+            Purge::Prefix { site, prefix } => {
+                Some(PrefixPurge { site: site.clone(), prefix: prefix.clone(), reach })
+            }
+            _ => None,
+        };
+        self.shared.ask(|reply| Op::Purge { digest, prefix_purge, reply }).await
     }
 }

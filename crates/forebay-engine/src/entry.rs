@@ -47,12 +47,22 @@ pub struct Entry {
     pub head: Head,
     /// Body of the entry, complete or streaming.
     pub body: Body,
-    /// Number of the load that brought it, in the order of starts; 0 if none did.
-    pub(crate) flight: u64,
+    /// Number of the load that brought it, and a mark of soft purges.
+    pub(crate) brought: Brought,
     /// Number of uses of its family at the last use, if it is a variant.
     pub(crate) used: AtomicU32,
-    /// `true` after a soft purge of its key. Then no demand for stale entries applies to it.
-    pub(crate) softened: bool,
+    /// Newest position of the purge log at which the entry was compared with all recorded purges,
+    /// and none applied to it. 0 if it was not compared.
+    pub(crate) compared: AtomicU32,
+}
+
+/// Number of the load that brought an entry, in the order of starts; 0 if none did. The highest bit
+/// is set after a soft purge of its key: then no demand for stale entries applies to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Brought(u64);
+
+impl Brought {
+    const SOFTENED: u64 = 1 << 63;
 }
 
 impl Entry {
@@ -60,7 +70,8 @@ impl Entry {
     #[must_use]
     pub fn new(meta: Meta, head: Head, body: Body) -> Self {
         let (plain_until, used) = (plain_until(&meta), AtomicU32::new(0));
-        Self { plain_until, meta, head, body, flight: 0, softened: false, used }
+        let brought = Brought::default();
+        Self { plain_until, meta, head, body, brought, used, compared: AtomicU32::default() }
     }
 
     /// Copies the entry as one that is stale from `now` on, after a soft purge of its key.
@@ -74,7 +85,38 @@ impl Entry {
 
     /// Marks the entry as stale after a soft purge of its key.
     pub(crate) fn softened(self) -> Self {
-        Self { plain_until: Timestamp::MIN, softened: true, ..self }
+        let brought = Brought(self.brought.0 | Brought::SOFTENED);
+        Self { plain_until: Timestamp::MIN, brought, ..self }
+    }
+
+    /// Returns the number of the load that brought the entry, in the order of starts; 0 if none did.
+    pub(crate) const fn flight(&self) -> u64 {
+        self.brought.0 & !Brought::SOFTENED
+    }
+
+    /// Notes the load that brought the entry.
+    pub(crate) fn brought_by(&mut self, flight: u64) {
+        self.brought.0 = flight | self.brought.0 & Brought::SOFTENED;
+    }
+
+    /// Returns `true` after a soft purge of its key.
+    const fn is_softened(&self) -> bool {
+        self.brought.0 & Brought::SOFTENED != 0
+    }
+
+    /// Returns `true` if no recorded purge up to a position applies to the entry, as its own position
+    /// or an earlier comparison shows.
+    #[inline]
+    pub(crate) fn is_unpurged_at(&self, purged: Position) -> bool {
+        self.meta.position >= purged
+            || u64::from(self.compared.load(Ordering::Relaxed)) >= purged.number()
+    }
+
+    /// Notes that no recorded purge up to a position applies to the entry.
+    pub(crate) fn note_compared(&self, position: Position) {
+        if let Ok(position) = u32::try_from(position.number()) {
+            self.compared.fetch_max(position, Ordering::Relaxed);
+        }
     }
 
     /// Returns `true` if the entry satisfies every demand that [is
@@ -82,13 +124,13 @@ impl Entry {
     /// without a verdict.
     #[inline]
     pub(crate) fn is_plain(&self, now: Timestamp, purged: Position) -> bool {
-        now < self.plain_until && self.meta.position >= purged
+        now < self.plain_until && self.is_unpurged_at(purged)
     }
 
     /// Returns the purge state, apart from purges by tag, site, prefix and all.
     #[inline]
     pub(crate) const fn unpurged(&self) -> PurgeState {
-        if self.softened { PurgeState::SoftPurged } else { PurgeState::Valid }
+        if self.is_softened() { PurgeState::SoftPurged } else { PurgeState::Valid }
     }
 
     /// Removes the bytes of the head that the front end can encode again, as memory keeps the
@@ -139,9 +181,9 @@ impl Entry {
     pub fn with_meta(&self, meta: Meta) -> Self {
         let (head, body) = (self.head.clone(), self.body.clone());
         let used = AtomicU32::new(self.used.load(Ordering::Relaxed));
-        let until = if self.softened { Timestamp::MIN } else { plain_until(&meta) };
-        let Self { flight, softened, .. } = *self;
-        Self { plain_until: until, meta, head, body, flight, used, softened }
+        let until = if self.is_softened() { Timestamp::MIN } else { plain_until(&meta) };
+        let brought = self.brought;
+        Self { plain_until: until, meta, head, body, brought, used, compared: AtomicU32::default() }
     }
 }
 

@@ -437,7 +437,8 @@ impl<L: Load> Fill<L> {
     fn entry(&self, meta: Meta, head: Head, body: Body) -> Entry {
         // An entry of a tier is as old as it is, however late its flight started.
         let flight = if self.found.is_none() { self.number } else { 0 };
-        let entry = Entry { flight, ..Entry::new(meta, head, body) };
+        let mut entry = Entry::new(meta, head, body);
+        entry.brought_by(flight);
         let is_softened = self.found.as_ref().is_some_and(|found| found.softened);
         if is_softened { entry.softened() } else { entry }
     }

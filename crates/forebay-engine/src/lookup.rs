@@ -273,7 +273,7 @@ impl Engine {
     /// arrived after the purge.
     pub(crate) fn answers(&self, lookup: &Lookup<'_>, entry: &Entry, arrival: Arrival) -> bool {
         let relaxed = Demand::default();
-        let demand = if entry.flight > arrival.newest { &relaxed } else { lookup.demand };
+        let demand = if entry.flight() > arrival.newest { &relaxed } else { lookup.demand };
         let state = if entry.meta.position >= arrival.position {
             entry.unpurged()
         } else {

@@ -201,7 +201,7 @@ impl Engine {
             // For a caller with a demand of its own, a load may have started and ended after its
             // arrival.
             LookupResult::Miss(Miss { prior: Some(entry), .. })
-                if entry.flight > arrival.newest && self.answers(lookup, &entry, arrival) =>
+                if entry.flight() > arrival.newest && self.answers(lookup, &entry, arrival) =>
             {
                 found(entry)
             }

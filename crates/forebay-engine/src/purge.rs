@@ -56,7 +56,7 @@ impl Engine {
         let (engine, what) = (self.clone(), what.clone());
         let publishing = spawn(async move {
             let recording = async {
-                let kept = engine.lower.keep(&what, engine.joined.is_some()).await;
+                let kept = engine.lower.keep(&what, reach, engine.joined.is_some()).await;
                 in_progress.end(kept);
             };
             let ((), told) = join(recording, engine.publish(&what, reach)).await;
@@ -73,7 +73,7 @@ impl Engine {
     async fn record_again(&self, what: &Purge, reach: Reach) {
         if !matches!(what, Purge::Key(_)) {
             let in_progress = self.record(what, reach);
-            in_progress.end(self.lower.keep(what, true).await);
+            in_progress.end(self.lower.keep(what, reach, true).await);
         }
     }
 
@@ -107,7 +107,11 @@ impl Engine {
             purging.committed().await;
             let key = purging.primary();
             if engine.joined.is_none() {
-                return (engine.lower.remove(key).await, Propagation::None);
+                let found = match reach {
+                    Reach::Soft if engine.softens_everywhere() => engine.lower.soften(key).await,
+                    _ => engine.lower.remove(key).await,
+                };
+                return (found, Propagation::None);
             }
             let purge = Purge::Key(key.to_key());
             let removing = async {
@@ -122,12 +126,16 @@ impl Engine {
         Purged::new(found | below, told)
     }
 
-    /// Purges one key in memory. Lower tiers only remove; a stale entry stays in memory alone. Called
-    /// with the key locked in the flight table, so that no variant is stored meanwhile.
+    /// Returns `true` if all tiers keep the variants of a softly purged key as stale entries.
+    fn softens_everywhere(&self) -> bool {
+        self.joined.is_none() && self.lower.carry_out_soft_purges()
+    }
+
+    /// Purges one key in memory. If a lower tier only removes, a stale entry stays in memory alone.
+    /// Called with the key locked in the flight table, so that no variant is stored meanwhile.
     pub(crate) fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
-        let is_alone = self.lower.is_empty() && self.joined.is_none();
         let entries = match reach {
-            Reach::Soft if is_alone => self.memory.peek_all(key),
+            Reach::Soft if self.softens_everywhere() => self.memory.peek_all(key),
             // A lower tier may have further variants. Without their family they are unreachable.
             Reach::Soft => {
                 let entry = self.memory.get(key);

@@ -118,7 +118,7 @@ impl PurgeLog {
     /// Returns the effect of purges on an entry.
     #[inline]
     pub(crate) fn state_of(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
-        if entry.meta.position >= self.trusted() {
+        if entry.is_unpurged_at(self.trusted()) {
             return entry.unpurged();
         }
         self.state_of_older(key, entry)
@@ -133,10 +133,22 @@ impl PurgeLog {
 
     /// Returns the effect of all recorded purges on an entry, and of missed ones until `when`.
     pub(crate) fn state_at(&self, key: KeyRef<'_>, entry: &Entry, when: Timestamp) -> PurgeState {
-        let recorded = self.recorded_state(key, &entry.meta);
+        let recorded = self.compared_state(key, entry);
         let suspect = self.trust(|bus_trust| bus_trust.reaches(entry.meta.position, when));
         let bus_trust = if suspect { PurgeState::Unverified } else { PurgeState::Valid };
         recorded.max(entry.unpurged()).max(bus_trust)
+    }
+
+    /// Returns the effect of recorded purges on an entry. If there is none, the entry is not compared
+    /// with these purges again, unless an interrupted bus may have missed others.
+    fn compared_state(&self, key: KeyRef<'_>, entry: &Entry) -> PurgeState {
+        let purges = self.purges.read();
+        let (state, newest) = (purges.standing(key, &entry.meta), purges.newest());
+        drop(purges);
+        if state == PurgeState::Valid && self.bus_trust.is_none() {
+            entry.note_compared(newest);
+        }
+        state
     }
 
     /// Returns the effect of recorded purges on an entry with this metadata.

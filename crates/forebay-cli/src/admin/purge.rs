@@ -37,7 +37,7 @@ static PURGES: AtomicU64 = AtomicU64::new(0);
 /// Maximum number of tags in one purge: each is a message to all instances.
 const TAGS_MAX: usize = 256;
 
-/// JSON body of `POST /purge`; exactly one target must be set.
+/// JSON body of `POST /purge`; exactly one target must be set. `path_regex` may name a site.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeRequest {
@@ -46,6 +46,7 @@ struct PurgeRequest {
     #[serde(default)]
     tags: Vec<String>,
     prefix: Option<String>,
+    path_regex: Option<String>,
     site: Option<String>,
     #[serde(default)]
     all: bool,
@@ -65,6 +66,7 @@ impl PurgeRequest {
             ("url", &self.url),
             ("tag", &self.tag),
             ("prefix", &self.prefix),
+            ("path_regex", &self.path_regex),
             ("site", &self.site),
         ];
         let named = named.into_iter().find_map(|(kind, value)| Some((kind, value.as_deref()?)));
@@ -158,7 +160,15 @@ fn acknowledge(request: &PurgeRequest, purged: Purged, by: &str) -> Answer {
 
 async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, String> {
     let reach = if request.hard { Reach::Hard } else { Reach::Soft };
-    let PurgeRequest { url, tag, tags, prefix, site, all, .. } = request;
+    let PurgeRequest { url, tag, tags, prefix, path_regex, site, all, .. } = request;
+    if let Some(expression) = path_regex {
+        let is_alone = [url, tag, prefix].iter().all(|other| other.is_none());
+        if !is_alone || !tags.is_empty() || *all {
+            return Err(ONE_TARGET.into());
+        }
+        let purged = service.purge_path_regex(expression, site.as_deref(), reach).await;
+        return purged.map_err(|error| error.to_string());
+    }
     if !tags.is_empty() {
         let is_alone = [url, tag, prefix, site].iter().all(|other| other.is_none()) && !all;
         if !is_alone {
@@ -187,7 +197,7 @@ async fn carry_out(service: &Service, request: &PurgeRequest) -> Result<Purged, 
 }
 
 /// Error for a purge without a target, or with several.
-const ONE_TARGET: &str = "Set exactly one of url, tag, tags, prefix, site and all.";
+const ONE_TARGET: &str = "Set exactly one of url, tag, tags, prefix, path_regex, site and all.";
 
 /// Purges several tags, one after the other.
 async fn purge_tags(service: &Service, tags: &[String], reach: Reach) -> Result<Purged, String> {

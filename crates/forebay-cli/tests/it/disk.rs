@@ -87,6 +87,63 @@ async fn entries_purged_before_a_kill_stay_purged() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn entries_purged_softly_before_a_kill_are_revalidated_after_it() -> anyhow::Result<()> {
+    let purges: [&[&str]; 5] = [
+        &["--url", "http://test.example/page"],
+        &["--tag", "all-of-it"],
+        &["--prefix", "/pa"],
+        &["--site", "default"],
+        &["--all"],
+    ];
+    let origin = Origin::start(|asked: &Received| {
+        let answer = match asked.fields.first("if-none-match") {
+            Some(_) => Answer::status(304),
+            None => Answer::ok(asked.fields.first("accept-language").unwrap_or("none").to_owned()),
+        };
+        let answer = answer.field("Cache-Control", "max-age=600").field("Vary", "Accept-Language");
+        answer.field("Surrogate-Key", "all-of-it").field("ETag", "\"v1\"")
+    })
+    .await?;
+    for purge in purges {
+        let folder = tempfile::tempdir()?;
+        let cache = over(&origin, folder.path()).await?;
+        let languages = ["de", "en"];
+        let ask_in = |cache: &Launched, language: &str| {
+            let request = Request::get("/page").field("Accept-Language", language);
+            let address = cache.address();
+            async move { ask(address, &request).await }
+        };
+        for language in languages {
+            let stored = metric(&cache, "forebay_tier_writes_total", "result=\"stored\"").await?;
+            for _ in 0..WRITES_MAX {
+                let request = Request::get("/page").field("Accept-Language", language);
+                ask(cache.address(), &request.field("Cache-Control", "no-cache")).await?;
+                written(&cache).await?;
+                let written = metric(&cache, "forebay_tier_writes_total", "result=\"stored\"");
+                if written.await? > stored {
+                    break;
+                }
+            }
+        }
+        let admin = format!("http://{}", admin_of(&cache)?);
+        let done = forebay(["purge", "--admin", &admin]).args(purge.iter().copied());
+        assert_eq!(done.finish().await?.status.code(), Some(0));
+        end(cache, Signal::Kill).await?;
+        let cache = over(&origin, folder.path()).await?;
+        for language in languages {
+            let reply = ask_in(&cache, language).await?;
+            let said = reply.field("cache-status").unwrap_or_default();
+            let is_stale = said.starts_with("forebay; fwd=stale; fwd-status=304; stored");
+            assert!(is_stale && said.ends_with("detail=soft-purged"), "{purge:?} {said}");
+            assert_eq!(reply.text(), language);
+            assert!(is_hit(&ask_in(&cache, language).await?), "{purge:?}");
+        }
+        end(cache, Signal::Term).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_relative_path_in_a_file_starts_at_the_file() -> anyhow::Result<()> {
     let origin = Origin::start(answer).await?;
     let top = "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[disk]\npath = \"kept\"\n";

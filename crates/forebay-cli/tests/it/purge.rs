@@ -3,7 +3,7 @@
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin, Received};
 
-use crate::world::{ConfigFile, admin_of, forebay, get, is_hit, nowhere, serve};
+use crate::world::{ConfigFile, admin_of, forebay, get, is_hit, metric, nowhere, serve};
 
 /// Response with a validator, and a tag named like its path.
 fn tagged(asked: &Received) -> Answer {
@@ -83,6 +83,33 @@ async fn a_purge_by_tag_reaches_the_entries_with_the_tag() -> anyhow::Result<()>
     done(&cache, &["--tag", "blue"]).await?;
     assert!(!is_hit(&get(&cache, "/blue").await?));
     assert_eq!((origin.requests(), origin.counts().conditional), (4, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_by_expression_reaches_the_paths_that_match() -> anyhow::Result<()> {
+    let (origin, cache) = filled().await?;
+    for path in ["/red?x=blue", "/bluer"] {
+        get(&cache, path).await?;
+        assert!(is_hit(&get(&cache, path).await?));
+    }
+    assert_eq!(metric(&cache, "forebay_purges_standing", "kind=\"prefix\"").await?, 0);
+    done(&cache, &["--path-regex", "^/bl[a-z]{2}$"]).await?;
+    assert_eq!(metric(&cache, "forebay_purges_standing", "kind=\"prefix\"").await?, 1);
+    for path in ["/red", "/red?x=blue", "/bluer"] {
+        assert!(is_hit(&get(&cache, path).await?), "{path}");
+    }
+    let conditional = origin.counts().conditional;
+    assert!(!is_hit(&get(&cache, "/blue").await?));
+    assert_eq!(origin.counts().conditional, conditional + 1, "stale: asked about");
+    assert!(is_hit(&get(&cache, "/blue").await?));
+    done(&cache, &["--path-regex", "blue", "--hard"]).await?;
+    for (path, expected) in [("/red?x=blue", true), ("/blue", false), ("/bluer", false)] {
+        assert_eq!(is_hit(&get(&cache, path).await?), expected, "{path}");
+    }
+    let (code, said) = purge(&cache, &["--path-regex", "("]).await?;
+    let expected = "The expression is not a regular expression.";
+    assert!(code == Some(1) && said.contains(expected), "{said}");
     Ok(())
 }
 

@@ -34,7 +34,7 @@
 //! one session and across later ones, even if the root does not count it after a crash.
 //!
 //! Kinds: 1 entry; 2 entry with a separate body file; 3 removal; 4 purge of a tag, a site or
-//! everything, or of the prefix in its payload (see `index/prefixes.rs`); 5 removal that overwrote an
+//! everything, of the prefix in its payload (see `index/prefixes.rs`), or a soft one of a key (payload of one byte); 5 removal that overwrote an
 //! entry on a full disk.
 //!
 //! The footer is a row of 24 bytes for each record (digest; offset, 4; whole length and kind, 4),

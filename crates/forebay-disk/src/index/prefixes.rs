@@ -5,7 +5,7 @@
 //! whole site counts as purged.
 
 use bytes::Bytes;
-use forebay_core::{KeyRef, PREFIXES_MAX};
+use forebay_core::{KeyPattern, KeyRef, PREFIXES_MAX, Reach};
 
 use crate::format::layout::{RECORD_HEADER_LEN, RecordHeader, RecordId, Seed, seal, sealed};
 
@@ -22,31 +22,35 @@ const CHECKSUM_POSITION: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixPurge {
     pub(crate) site: Box<str>,
-    pub(crate) prefix: Box<str>,
+    pub(crate) prefix: KeyPattern,
+    /// Effect of the purge. The digest of its record has it, and not the payload.
+    pub(crate) reach: Reach,
 }
 
 impl PrefixPurge {
     /// Encodes the payload; `None` if it is too long.
     pub(crate) fn written(&self, seed: Seed) -> Option<Bytes> {
         let site = u16::try_from(self.site.len()).ok()?;
-        let mut out = Vec::with_capacity(2 + self.site.len() + self.prefix.len() + 8);
+        let prefix = self.prefix.as_str().as_bytes();
+        let mut out = Vec::with_capacity(2 + self.site.len() + prefix.len() + 8);
         out.extend_from_slice(&site.to_le_bytes());
         out.extend_from_slice(self.site.as_bytes());
-        out.extend_from_slice(self.prefix.as_bytes());
+        out.extend_from_slice(prefix);
         out.extend_from_slice(&[0; 8]);
         seal(&mut out, seed, CHECKSUM_POSITION);
         (out.len() <= PREFIX_PURGE_MAX).then(|| out.into())
     }
 
-    /// Decodes a record; `None` if it is not a valid prefix purge.
+    /// Decodes a record as a hard purge; `None` if it is not a valid prefix purge.
     pub(crate) fn of_record(bytes: &[u8], seed: Seed, at: RecordId) -> Option<Self> {
         let header = RecordHeader::decode(bytes, seed, at)?;
         let end = RECORD_HEADER_LEN.checked_add(usize::try_from(header.payload).ok()?)?;
         let body = sealed(bytes.get(RECORD_HEADER_LEN..end)?, seed, CHECKSUM_POSITION)?;
         let (length, rest) = body.split_first_chunk::<2>()?;
         let (site, prefix) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-        let text = |bytes| std::str::from_utf8(bytes).ok().map(Box::from);
-        Some(Self { site: text(site)?, prefix: text(prefix)? })
+        let text = |bytes| std::str::from_utf8(bytes).ok();
+        let (site, prefix) = (text(site)?.into(), text(prefix)?.into());
+        Some(Self { site, prefix, reach: Reach::Hard })
     }
 
     /// True if a record of this length may be a prefix purge.
@@ -79,10 +83,10 @@ impl PrefixPurges {
         self.0.retain(|(_, its)| *its >= position);
     }
 
-    /// True if a purge reaches an entry of this generation.
-    pub(crate) fn reach(&self, generation: u64, key: KeyRef<'_>) -> bool {
-        let is_newer = |rule: &&(PrefixPurge, u64)| rule.1 >= generation;
-        self.0.iter().filter(is_newer).any(|(purge, _)| key.is_within(&purge.site, &purge.prefix))
+    /// True if a soft purge, or a hard one, reaches an entry of this generation.
+    pub(crate) fn reach(&self, reach: Reach, generation: u64, key: KeyRef<'_>) -> bool {
+        let is_newer = |rule: &&(PrefixPurge, u64)| rule.1 >= generation && rule.0.reach == reach;
+        self.0.iter().filter(is_newer).any(|(purge, _)| purge.prefix.matches(&purge.site, key))
     }
 }
 
@@ -94,7 +98,7 @@ mod tests {
     use crate::format::layout::{Digest, Kind, Moment};
 
     fn purge(site: &str, prefix: &str) -> PrefixPurge {
-        PrefixPurge { site: site.into(), prefix: prefix.into() }
+        PrefixPurge { site: site.into(), prefix: prefix.into(), reach: Reach::Hard }
     }
 
     #[test]
@@ -132,8 +136,9 @@ mod tests {
         assert_eq!(rules.add(purge("shop", "/0/"), 900), None, "it is known already");
         assert_eq!(rules.add(purge("shop", "/new/"), 901), Some((purge("shop", "/1/"), 1)));
         let key = |path: &str| KeyBuf::new("shop").part(path.as_bytes()).clone();
-        let reaches =
-            |rules: &PrefixPurges, path, generation| rules.reach(generation, key(path).borrowed());
+        let reaches = |rules: &PrefixPurges, path, generation| {
+            rules.reach(Reach::Hard, generation, key(path).borrowed())
+        };
         assert!(reaches(&rules, "/0/a", 900) && !reaches(&rules, "/0/a", 901));
         assert!(!reaches(&rules, "/1/a", 0) && !reaches(&rules, "/0", 0));
         rules.forget_before(901);

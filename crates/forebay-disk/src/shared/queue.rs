@@ -44,6 +44,11 @@ pub(crate) enum Op {
         prefix_purge: Option<PrefixPurge>,
         reply: Reply<()>,
     },
+    /// Records a soft purge of one key.
+    Soften {
+        digest: Digest,
+        reply: Reply<()>,
+    },
     Keep {
         bookmark: Bookmark,
         chain: Chain,
@@ -188,7 +193,9 @@ impl Op {
         match self {
             Self::Store(store) => OVERHEAD + store.payload.len(),
             Self::AppendPiece { piece, .. } => OVERHEAD + piece.len(),
-            Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => OVERHEAD,
+            Self::Remove { .. } | Self::Purge { .. } | Self::Soften { .. } | Self::Keep { .. } => {
+                OVERHEAD
+            }
             // Bounded by the number of bodies and segments.
             Self::Abandon { .. }
             | Self::SegmentScanned(_)
@@ -200,7 +207,7 @@ impl Op {
     const fn bytes_max(&self) -> usize {
         match self {
             Self::Store(_) | Self::AppendPiece { .. } => BYTES_MAX,
-            Self::Remove { .. } | Self::Purge { .. } | Self::Keep { .. } => {
+            Self::Remove { .. } | Self::Purge { .. } | Self::Soften { .. } | Self::Keep { .. } => {
                 BYTES_MAX + REMOVALS_MAX
             }
             Self::Abandon { .. }

@@ -30,6 +30,9 @@ use crate::write::log::batch::Batch;
 use crate::write::log::partial_bodies::PartialBody;
 use crate::write::log::segment::OpenSegment;
 
+/// Payload of the record of a soft purge of one key. No other purge has a payload of this length.
+const SOFT_KEY: &[u8] = b"k";
+
 /// State of the writing thread.
 pub(crate) struct Log {
     pub(crate) shared: Arc<Shared>,
@@ -172,6 +175,16 @@ impl Log {
         Ok(())
     }
 
+    /// Records a soft purge of one key. Its entries are stale when they are read.
+    pub(crate) fn soften(&mut self, digest: Digest) -> io::Result<()> {
+        self.shared.purge_marks.note_key(digest, self.end());
+        let payload = Bytes::from_static(SOFT_KEY);
+        let _ = self.evict_for((RECORD_HEADER_LEN + payload.len()) as u64);
+        self.append_counted(Kind::Purge, digest, &payload)?;
+        self.begin_generation();
+        Ok(())
+    }
+
     /// Saves a bus position. After a broken chain, older entries are unverified in later sessions.
     pub(crate) fn keep_bookmark(&mut self, bookmark: Bookmark, chain: Chain) -> io::Result<()> {
         if chain == Chain::Broken {
@@ -287,17 +300,19 @@ impl Log {
                 Kind::Purge if row.digest == self.shared.purge_marks.separator() => {}
                 Kind::Purge => {
                     let at = RecordId { segment: scan.segment, offset: row.offset };
+                    let position = log_position(at.segment, at.offset);
+                    let marks = &self.shared.purge_marks;
+                    if is_soft_key(row) {
+                        marks.note_key(row.digest, position);
+                        continue;
+                    }
                     match loading.prefix_of(row, &*file, at, self.shared.seed) {
-                        Some(prefix_purge) => {
-                            self.shared.add_prefix_purge(
-                                prefix_purge,
-                                log_position(at.segment, at.offset),
-                            );
+                        Some(purge) => {
+                            let reach = marks.reach_of_site(row.digest, &purge.site);
+                            let purge = PrefixPurge { reach, ..purge };
+                            self.shared.add_prefix_purge(purge, position);
                         }
-                        None => self
-                            .shared
-                            .purge_marks
-                            .note(row.digest, log_position(at.segment, at.offset)),
+                        None => marks.note(row.digest, position),
                     }
                 }
                 Kind::Removal | Kind::Overwritten => {
@@ -340,6 +355,11 @@ impl Log {
             }
         }
     }
+}
+
+/// Returns true if the record of a purge is the soft purge of one key.
+fn is_soft_key(row: &Row) -> bool {
+    record_len(SOFT_KEY.len()) == Some(row.len)
 }
 
 impl Loading {

@@ -65,6 +65,13 @@ fn execute(log: &mut Log, op: Op) {
             // A purge recorded in the root alone indicates no free space for entries.
             let _ = reply.send(purged);
         }
+        Op::Soften { digest, reply } => {
+            let purged = log.soften(digest).or_else(|error| {
+                shared.note(&error);
+                log.distrust_older_segments()
+            });
+            let _ = reply.send(purged);
+        }
         Op::Keep { bookmark, chain, reply } => {
             // Writing the bookmark indicates no free space for entries either.
             let _ = reply.send(log.keep_bookmark(bookmark, chain));

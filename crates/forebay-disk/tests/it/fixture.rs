@@ -98,6 +98,12 @@ impl Fixture {
         collect(stored.body).await.ok()
     }
 
+    /// Returns true if the entry is stale after a soft purge, and `None` if there is none.
+    pub(crate) async fn is_softened(&self, name: &str) -> Option<bool> {
+        let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads");
+        stored.map(|stored| stored.softened)
+    }
+
     pub(crate) async fn age(&self, name: &str) -> Duration {
         let stored = self.disk.open(key(name).borrowed()).await.expect("a disk that reads");
         stored.expect("an entry").meta.age(self.clock.now())

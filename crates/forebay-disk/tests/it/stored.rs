@@ -261,6 +261,62 @@ async fn a_purge_by_tag_site_or_of_all_outlives_the_process_and_its_segment() {
     }
 }
 
+#[tokio::test]
+async fn a_soft_purge_makes_entries_stale_and_outlives_the_process() {
+    for (at, what) in purges_of_many().into_iter().chain([purge_of_key("read")]).enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = async || {
+            let fixture = Fixture::open(folder.path(), 16 * MIB);
+            fixture.disk.loaded().await;
+            fixture
+        };
+        let mut fixture = open().await;
+        for name in ["read", "replaced", "removed"] {
+            fixture.put(name, &bytes(1, 2_000)).await.unwrap();
+        }
+        fixture.disk.soft_purge(&what).await.unwrap();
+        fixture.put("replaced", &bytes(2, 2_000)).await.unwrap();
+        fixture.disk.purge(&purge_of_key("removed")).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(fixture.is_softened("read").await, Some(true), "{at}");
+            assert_eq!(fixture.get("read").await.unwrap(), bytes(1, 2_000));
+            assert_eq!(fixture.is_softened("replaced").await, Some(false), "{at}");
+            assert_eq!(fixture.is_softened("removed").await, None, "{at}");
+            fixture.disk.close().await;
+            fixture = open().await;
+        }
+        fixture.disk.purge(&what).await.unwrap();
+        assert_eq!(fixture.get("read").await, None, "{at}");
+        fixture.disk.close().await;
+    }
+}
+
+/// A hit entry is written again when its segment is evicted, unless a soft purge of its key reaches
+/// it.
+#[tokio::test]
+async fn a_softened_entry_does_not_outlive_the_record_of_its_purge() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = Fixture::open(folder.path(), 16 * MIB);
+    for name in ["softened", "stays"] {
+        fixture.put(name, &bytes(1, 2_000)).await.unwrap();
+        assert!(fixture.get(name).await.is_some());
+    }
+    assert!(fixture.disk.soften(key("softened").borrowed()).await.unwrap());
+    assert!(!fixture.disk.soften(key("missing").borrowed()).await.unwrap());
+    for number in 0..40 {
+        fixture.put(&format!("filler {number}"), &bytes(number, 900_000)).await.unwrap();
+        assert_eq!(fixture.is_softened("stays").await, Some(false));
+        assert_ne!(fixture.is_softened("softened").await, Some(false));
+    }
+    assert!(fixture.disk.counts().evicted > 4 && fixture.disk.counts().reinserted > 0);
+    assert_eq!(fixture.is_softened("softened").await, None);
+    fixture.disk.close().await;
+}
+
+fn purge_of_key(name: &str) -> Purge {
+    Purge::Key(key(name).borrowed().to_key())
+}
+
 /// The write was permitted before the purge, so its entry is older than the purge.
 #[tokio::test]
 async fn write_begun_before_a_purge_is_reached() {

@@ -551,15 +551,15 @@ impl Engine {
         let joined = self.joined.as_ref();
         let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
         let known = record.vetted.filter(|_| !is_behind);
-        let state =
-            known.unwrap_or_else(|| self.state_in_tier(place.primary, &meta, record.suspect));
+        let state = known.unwrap_or_else(|| self.state_in_tier(place.primary, &meta, record));
         CheckedRecord { meta, state, is_vetted: known.is_some() }
     }
 
     /// Returns the effect of purges on an entry of a tier that does not know them.
-    fn state_in_tier(&self, primary: KeyRef<'_>, meta: &Meta, was_unverified: bool) -> PurgeState {
-        let recorded = self.log.recorded_state(primary, meta);
-        let is_unverified = (was_unverified && self.joined.is_some())
+    fn state_in_tier(&self, primary: KeyRef<'_>, meta: &Meta, record: &Stored) -> PurgeState {
+        let softened = if record.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
+        let recorded = self.log.recorded_state(primary, meta).max(softened);
+        let is_unverified = (record.suspect && self.joined.is_some())
             || self.log.is_unverified_at(meta.departed, self.clock.now());
         if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }
     }

@@ -86,7 +86,7 @@ impl<L: Load> Fill<L> {
         let is_purged = engine.log.recorded_state(primary, meta) == PurgeState::Removed;
         // A peek is no use of the entry, which would keep it in memory longer.
         let is_outrun = match (engine.memory.peek_for(primary, &self.leading.load), &self.found) {
-            (Some(stored), None) => stored.flight > self.number,
+            (Some(stored), None) => stored.flight() > self.number,
             // An unverified entry is replaced by a verified one of the same age.
             (Some(stored), Some(_)) => {
                 self.is_older(meta, &stored.meta)
@@ -126,7 +126,7 @@ impl<L: Load> Fill<L> {
         let is_asked_for = flight.key() == flight.primary() || is_of(flight.key());
         let is_good = is_asked_for
             && stored.meta.vary() == meta.vary()
-            && stored.flight > self.number
+            && stored.flight() > self.number
             && engine.log.state_of(primary, &stored) == PurgeState::Valid
             && stored.meta.is_fresh(engine.clock.now());
         is_good.then_some(stored)

@@ -94,7 +94,9 @@ impl Engine {
                     in_progress.end(true);
                 } else {
                     let engine = self.clone();
-                    spawn(async move { in_progress.end(engine.lower.keep(&what, true).await) });
+                    spawn(async move {
+                        in_progress.end(engine.lower.keep(&what, reach, true).await);
+                    });
                 }
             }
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Condition, KeyRef, Meta, Purge};
+use forebay_core::{Condition, KeyRef, Meta, Purge, Reach};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
@@ -126,6 +126,18 @@ impl LowerTiers {
         removed.contains(&Some(true))
     }
 
+    /// Returns `true` if every tier keeps softly purged entries as stale ones.
+    pub(crate) fn carry_out_soft_purges(&self) -> bool {
+        self.tiers.iter().all(|lower| lower.tier().carries_out_soft_purges())
+    }
+
+    /// Makes a primary key stale in every tier, or notes its removal as pending. Returns `true` if a
+    /// tier had an entry.
+    pub(crate) async fn soften(&self, primary: KeyRef<'_>) -> bool {
+        let softened = join_all(self.taking(primary).map(|lower| lower.soften(primary))).await;
+        softened.contains(&Some(true))
+    }
+
     /// Removes a primary key from the tiers of this instance. `None` if a removal is pending.
     pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> Option<bool> {
         let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
@@ -143,9 +155,9 @@ impl LowerTiers {
 impl LowerTiers {
     /// Records a purge of many keys in every tier. With a bus, shared tiers are purged over it
     /// instead. Returns `true` if all tiers have recorded it.
-    pub(crate) async fn keep(&self, what: &Purge, has_bus: bool) -> bool {
+    pub(crate) async fn keep(&self, what: &Purge, reach: Reach, has_bus: bool) -> bool {
         let keeping = self.tiers.iter().filter(|lower| !(has_bus && lower.is_shared()));
-        let kept = join_all(keeping.map(|lower| lower.keep(what))).await;
+        let kept = join_all(keeping.map(|lower| lower.keep(what, reach))).await;
         let failed = kept.into_iter().filter(|kept| !kept).count();
         self.unkept.fetch_add(failed as u64, Ordering::Relaxed);
         failed == 0
@@ -313,10 +325,25 @@ impl LowerTier {
         removed
     }
 
+    /// Makes a key stale. Returns `true` if there was an entry, and `None` if its removal is pending
+    /// now.
+    async fn soften(&self, primary: KeyRef<'_>) -> Option<bool> {
+        let mut deadline = Deadline::within(self.budget().write);
+        let softened = self.run("remove", &mut deadline, || self.tier().soften(primary)).await;
+        if softened.is_none() {
+            self.debts.lock().note(primary);
+        }
+        softened
+    }
+
     /// Records a purge of many keys. A failing tier is called all the same, without its circuit
     /// breaker.
-    async fn keep(&self, what: &Purge) -> bool {
-        let keeping = timeout(KEEP_MAX, caught(|| self.tier().purge(what)));
+    async fn keep(&self, what: &Purge, reach: Reach) -> bool {
+        let recording = || match reach {
+            Reach::Soft => self.tier().soft_purge(what),
+            Reach::Hard => self.tier().purge(what),
+        };
+        let keeping = timeout(KEEP_MAX, caught(recording));
         let kept = matches!(keeping.await, Ok(Ok(())));
         if !kept {
             self.observer.observe(Event::PurgeNotRecorded(self.name()));

@@ -79,6 +79,26 @@ pub trait Tier: Send + Sync + 'static {
         async { Ok(()) }.boxed()
     }
 
+    /// Records a soft purge of more than one key, as [`purge`](Self::purge) does. A tier that cannot
+    /// return an entry as [softened](Stored::softened) carries it out as a hard one.
+    fn soft_purge<'a>(&'a self, what: &'a Purge) -> BoxFuture<'a, Result<(), TierError>> {
+        self.purge(what)
+    }
+
+    /// Makes the entry of a primary key and its variants stale, so that they are returned as
+    /// [softened](Stored::softened), also in later processes. Returns `false` if there was no entry
+    /// under exactly this key. Called only if the tier [carries out soft
+    /// purges](Self::carries_out_soft_purges).
+    fn soften<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
+        self.remove(key)
+    }
+
+    /// Returns `true` if the tier returns entries that are older than a recorded soft purge as
+    /// [softened](Stored::softened).
+    fn carries_out_soft_purges(&self) -> bool {
+        false
+    }
+
     /// Returns `true` if the tier never returns an entry that is older than a [recorded
     /// purge](Self::purge) of it, also in this process. Entries of other tiers count as purged if a
     /// recorded purge could have affected them.
@@ -194,13 +214,24 @@ pub struct Stored {
     /// `true` if the entry may have missed a purge while an earlier process was running. An engine
     /// without other instances ignores it.
     pub suspect: bool,
+    /// `true` if a soft purge that the tier has recorded made the entry stale.
+    pub softened: bool,
 }
 
 impl Stored {
     /// Creates the entry of a tier that is not shared, which knows of no purges.
     #[must_use]
     pub const fn new(meta: Meta, head: Bytes, body: PieceStream) -> Self {
-        Self { meta, head, body, vetted: None, stamp: 0, parts: None, suspect: false }
+        Self {
+            meta,
+            head,
+            body,
+            vetted: None,
+            stamp: 0,
+            parts: None,
+            suspect: false,
+            softened: false,
+        }
     }
 
     /// Adds access to the body at any offset.

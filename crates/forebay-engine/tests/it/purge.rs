@@ -297,3 +297,23 @@ async fn what_is_purged_is_not_revived_by_one_who_goes_alone_after_it_was_loaded
         assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }
+
+#[tokio::test]
+async fn an_entry_that_was_compared_with_purges_is_reached_by_later_ones() {
+    for reach in [Reach::Soft, Reach::Hard] {
+        for what in all_kinds() {
+            let (world, open) = (World::new(), Gate::of(0));
+            let origin = stepwise(&world, minute(), &[open]);
+            obtain_one(&world, &origin).await;
+            for other in [Purge::Site("other".into()), Purge::Tag("blue".into())] {
+                world.purge(&other, Reach::Hard).await;
+                for _ in 0..2 {
+                    let stored = world.answer_without_load("a", &origin).await;
+                    assert_eq!(stored, Some("1".into()), "{what:?}");
+                }
+            }
+            assert!(world.purge(&what, reach).await, "{what:?}");
+            assert_eq!(obtain_one(&world, &origin).await.0, "2", "{reach:?} {what:?}");
+        }
+    }
+}

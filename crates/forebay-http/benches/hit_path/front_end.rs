@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
+use forebay_core::{Purge, Reach};
 use forebay_engine::{Engine, Limits, SystemClock};
 use forebay_http::edge::connection::Connections;
 use forebay_http::request_guard::{ClientTimeouts, GuardCounters, Phase, Scanner};
@@ -224,6 +225,24 @@ fn answered(times: usize, filled: Filled) -> Result<Run> {
 /// without hyper and without a kernel.
 pub(crate) fn connection(times: usize) -> Result<Run> {
     connected(times, Filled::new()?)
+}
+
+/// Case: like [`connection`], with a response that is older than 64 purges by expression and 1,000 by
+/// tag, none of which applies to it.
+pub(crate) fn connection_purged(times: usize) -> Result<Run> {
+    let filled = Filled::new()?;
+    filled.runtime.block_on(async {
+        for number in 0..64 {
+            let expression = format!("^/other{number}/[0-9]+$");
+            filled.service.purge_path_regex(&expression, None, Reach::Hard).await?;
+        }
+        for number in 0..1_000 {
+            let tag = Purge::Tag(format!("tag{number}").into());
+            filled.service.engine().purge(&tag, Reach::Hard).await;
+        }
+        anyhow::Ok(())
+    })?;
+    connected(times, filled)
 }
 
 /// Case: like [`connection`], with a derived form of the response.

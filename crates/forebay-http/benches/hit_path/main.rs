@@ -31,6 +31,7 @@ const CASES: &[Case] = &[
     ("answer", front_end::answer),
     ("answer-rules", front_end::answer_rules),
     ("connection", front_end::connection),
+    ("connection-purged", front_end::connection_purged),
     ("connection-form", front_end::connection_form),
     ("connection-plain", front_end::connection_plain),
     ("rules-0", rules::none),

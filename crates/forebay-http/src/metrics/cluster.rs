@@ -1,8 +1,10 @@
-//! Metrics of the cluster: leases, purges by other instances, and the invalidation bus.
+//! Metrics of the cluster and of purges: leases, purges by other instances, the invalidation bus, and
+//! recorded purges.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use forebay_core::Recorded;
 use forebay_engine::{BusStatus, Engine, Event, LeaseEvent};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,6 +24,7 @@ pub(super) struct ClusterMetrics {
     bus_lag: Gauge<f64, AtomicU64>,
     pending: Gauge,
     instances: Gauge,
+    standing: Family<KindLabel, Gauge>,
 }
 
 impl ClusterMetrics {
@@ -53,6 +56,9 @@ impl ClusterMetrics {
         registry.register("invalidations_pending", pending, self.pending.clone());
         let instances = "Instances that share the tier and are alive, including this one";
         registry.register("instances", instances, self.instances.clone());
+        let standing =
+            "Recorded purges that older entries are compared with at their next use, by kind";
+        registry.register("purges_standing", standing, self.standing.clone());
         self.begin();
     }
 
@@ -70,6 +76,9 @@ impl ClusterMetrics {
         for kind in PURGES {
             drop(self.received.get_or_create(&KindLabel { kind }));
             drop(self.unpublished.get_or_create(&KindLabel { kind }));
+        }
+        for kind in ["site", "tag", "prefix"] {
+            drop(self.standing.get_or_create(&KindLabel { kind }));
         }
         self.instances.set(1);
     }
@@ -98,6 +107,11 @@ impl ClusterMetrics {
     }
 
     pub(super) fn refresh(&self, engine: &Engine) {
+        let Recorded { sites, tags, prefixes } = engine.purges_on_record();
+        for (kind, count) in [("site", sites), ("tag", tags), ("prefix", prefixes)] {
+            let gauge = self.standing.get_or_create(&KindLabel { kind }).clone();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let Some(BusStatus { connected, unpublished }) = engine.bus_status() else { return };
         self.pending.set(i64::try_from(unpublished).unwrap_or(i64::MAX));
         self.bus_state.set(match (connected, unpublished) {

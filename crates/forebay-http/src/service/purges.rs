@@ -1,4 +1,4 @@
-//! Purges by URL and by prefix.
+//! Purges by URL, by prefix and by regular expression.
 
 use std::borrow::Cow;
 
@@ -50,15 +50,7 @@ impl Service {
                 tags.iter().cloned().map(Purge::Tag).collect()
             }
         };
-        let mut purged: Option<Purged> = None;
-        for purge in &purges {
-            let came = self.engine.purge(purge, *reach).await;
-            purged = Some(match purged {
-                Some(before) => before.and(came),
-                None => came,
-            });
-        }
-        purged
+        self.purge_all_of(&purges, *reach).await
     }
 
     /// Returns the key of a GET of this URL without fields, and the tag purges for responses stored
@@ -117,14 +109,36 @@ impl Service {
     /// 16 sites match.
     pub async fn purge_prefix(&self, prefix: &str, reach: Reach) -> Result<Purged, PrefixError> {
         let purges = self.site_table.load().prefix_purges(prefix)?;
+        self.purge_all_of(&purges, reach).await.ok_or(PrefixError::NoSite)
+    }
+
+    /// Purges all URLs of one site, or of every site, in whose path a regular expression is found. The
+    /// path is without the site's prefix and without the query.
+    ///
+    /// # Errors
+    ///
+    /// [`PrefixError`] if the expression is invalid or longer than 1,024 bytes, or too large when
+    /// compiled, or if the site is unknown or there are more than 16.
+    pub async fn purge_path_regex(
+        &self,
+        expression: &str,
+        site: Option<&str>,
+        reach: Reach,
+    ) -> Result<Purged, PrefixError> {
+        let purges = self.site_table.load().regex_purges(expression, site)?;
+        self.purge_all_of(&purges, reach).await.ok_or(PrefixError::NoSite)
+    }
+
+    /// Carries out purges, one after the other. `None` if there are none.
+    async fn purge_all_of(&self, purges: &[Purge], reach: Reach) -> Option<Purged> {
         let mut purged: Option<Purged> = None;
         for purge in purges {
-            let came = self.engine.purge(&purge, reach).await;
+            let came = self.engine.purge(purge, reach).await;
             purged = Some(match purged {
                 Some(before) => before.and(came),
                 None => came,
             });
         }
-        purged.ok_or(PrefixError::NoSite)
+        purged
     }
 }

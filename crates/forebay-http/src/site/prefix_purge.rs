@@ -1,8 +1,8 @@
-//! Purges by URL prefix, translated for each site.
+//! Purges by URL prefix and by regular expression, translated for each site.
 
 use std::sync::Arc;
 
-use forebay_core::Purge;
+use forebay_core::{KeyPattern, Purge};
 use forebay_semantics::Scheme;
 
 use crate::authority::normalise_authority;
@@ -16,8 +16,8 @@ pub(crate) const SITES_MAX: usize = 16;
 /// remember.
 pub(crate) const PREFIX_MAX: usize = 1_024;
 
-/// Reason why a prefix cannot be purged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Reason why a prefix or an expression cannot be purged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrefixError {
     /// The prefix is malformed.
@@ -32,6 +32,15 @@ pub enum PrefixError {
     /// Too many sites match the prefix.
     #[error("More than {SITES_MAX} sites match this prefix; add a host to it, or purge each site.")]
     TooManySites,
+    /// The regular expression cannot be used, for the reason given.
+    #[error("The expression {0}.")]
+    Expression(String),
+    /// There are too many sites for one expression.
+    #[error("There are more than {SITES_MAX} sites; name the site of the expression.")]
+    ExpressionForManySites,
+    /// No site has the given id.
+    #[error("No site has the id \"{0}\".")]
+    UnknownSite(Box<str>),
 }
 
 /// Returns the purges for all sites that match a prefix.
@@ -53,6 +62,27 @@ pub(crate) fn prefix_purges(sites: &Sites, prefix: &str) -> Result<Vec<Purge>, P
     match purges.len() {
         0 => Err(PrefixError::NoSite),
         count if count > SITES_MAX => Err(PrefixError::TooManySites),
+        _ => Ok(purges),
+    }
+}
+
+/// Returns the purges of all entries of one site, or of every site, in whose path an expression is
+/// found.
+pub(crate) fn regex_purges(
+    sites: &Sites,
+    expression: &str,
+    site: Option<&str>,
+) -> Result<Vec<Purge>, PrefixError> {
+    let pattern = KeyPattern::path_regex(expression).map_err(PrefixError::Expression)?;
+    let is_meant = |known: &&Arc<Site>| site.is_none_or(|id| *known.settings.id == *id);
+    let purge = |known: &Arc<Site>| Purge::Prefix {
+        site: known.settings.id.clone(),
+        prefix: pattern.clone(),
+    };
+    let purges: Vec<_> = sites.all().iter().filter(is_meant).map(purge).collect();
+    match (purges.len(), site) {
+        (0, Some(id)) => Err(PrefixError::UnknownSite(id.into())),
+        (count, _) if count > SITES_MAX => Err(PrefixError::ExpressionForManySites),
         _ => Ok(purges),
     }
 }
@@ -137,6 +167,24 @@ mod tests {
         assert_eq!(reached("/cart/items", &places), [true, false, false, false]);
         assert_eq!(reached("/car", &places), [true, true, true, false]);
         assert_eq!(reached("shop.example/cart", &places), [true, true, true, false]);
+    }
+
+    #[test]
+    fn an_expression_purges_the_paths_of_one_site_or_of_all() {
+        let places =
+            [("shop.example", "/items/1"), ("shop.example", "/a"), ("b.example", "/items/2")];
+        let sites = sites();
+        let reached = |expression: &str, site: Option<&str>| {
+            let purges = regex_purges(&sites, expression, site).unwrap();
+            let is = |key: KeyRef<'_>| purges.iter().any(|purge| purge.is_about(key));
+            places.map(|(host, path)| is(key(&sites, host, path).borrowed()))
+        };
+        assert_eq!(reached(r"^/items/\d+$", None), [true, false, true]);
+        assert_eq!(reached(r"^/items/\d+$", Some("every")), [false, false, true]);
+        let refused = |expression, site| regex_purges(&sites, expression, site).unwrap_err();
+        let unknown = PrefixError::UnknownSite("other".into());
+        assert_eq!(refused("a", Some("other")), unknown);
+        assert_eq!(refused("(", None).to_string(), "The expression is not a regular expression.");
     }
 
     #[test]

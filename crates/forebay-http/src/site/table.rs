@@ -91,6 +91,15 @@ impl SiteTable {
         prefix_purge::prefix_purges(&self.sites, prefix)
     }
 
+    /// Returns the purges of one site, or of all, for a purge by a regular expression.
+    pub(crate) fn regex_purges(
+        &self,
+        expression: &str,
+        site: Option<&str>,
+    ) -> Result<Vec<Purge>, PrefixError> {
+        prefix_purge::regex_purges(&self.sites, expression, site)
+    }
+
     /// Returns the site for a host and path.
     pub(crate) fn find(&self, authority: &str, path: &str) -> Option<&Arc<Site>> {
         self.sites.find(authority, path)

@@ -134,7 +134,7 @@ impl Publisher<'_> {
         let written = match what {
             Purge::Key(key) => key.borrowed().bytes().to_vec(),
             Purge::Tag(text) | Purge::Site(text) => text.as_bytes().to_vec(),
-            Purge::Prefix { site, prefix } => written_prefix(site, prefix),
+            Purge::Prefix { site, prefix } => written_prefix(site, prefix.as_str()),
             Purge::All => Vec::new(),
         };
         let call = scripts::PUBLISH.call(keys.into_iter().chain(generation.as_deref()));

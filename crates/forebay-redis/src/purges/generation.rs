@@ -242,8 +242,8 @@ pub(crate) fn written_prefix(site: &str, prefix: &str) -> Vec<u8> {
 pub(crate) fn read_prefix(bytes: &[u8]) -> Option<Purge> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (site, prefix) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-    let text = |bytes| std::str::from_utf8(bytes).ok().map(Box::from);
-    Some(Purge::Prefix { site: text(site)?, prefix: text(prefix)? })
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    Some(Purge::Prefix { site: text(site)?.into(), prefix: text(prefix)?.into() })
 }
 
 /// Returns whether a purge targets the entry.

@@ -180,7 +180,7 @@ fn name_of(what: &Purge) -> Name {
         Purge::Key(key) => name(b'k', key.borrowed().bytes()),
         Purge::Tag(tag) => name(b't', tag.as_bytes()),
         Purge::Site(site) => name(b's', site.as_bytes()),
-        Purge::Prefix { site, prefix } => name(b'p', &written_prefix(site, prefix)),
+        Purge::Prefix { site, prefix } => name(b'p', &written_prefix(site, prefix.as_str())),
         Purge::All => name(b'a', b""),
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use forebay_core::{KeyRef, frame};
 
 use crate::counts::count;
 use crate::files::io::read_new;
@@ -73,7 +74,9 @@ impl Log {
         };
         // A possibly purged entry is not written again, since it would outlive the record of the
         // purge.
-        if self.shared.purge_marks.any_after(header.generation) {
+        let (marks, generation) = (&self.shared.purge_marks, header.generation);
+        let is_softened = |key: KeyRef<'_>| marks.is_softened(generation, key);
+        if marks.any_after(generation) || frame::key(&payload).is_none_or(is_softened) {
             return Ok(());
         }
         // The payload's own digest is verified at each read.
@@ -117,7 +120,7 @@ impl Log {
         let bytes = self.sealed.remove(&number).unwrap_or(0);
         self.subtract_bytes(bytes);
         if self.sealed.range(..number).next().is_none() {
-            self.shared.purge_marks.forget_prefix_purges_before(number);
+            self.shared.purge_marks.forget_before(number);
         }
         Ok(entries)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use forebay_core::{Allowance, Demand};
 use forebay_engine::{Coalesce, OriginBudgets};
+use forebay_http::transform::Transforms;
 use forebay_http::{
     BudgetSettings, EndpointSettings, HostPattern, OptIns, OriginSettings, SharedBudget,
     SiteSettings,
@@ -85,16 +86,21 @@ pub(crate) fn of_site(
         is_forwarded_added: config.forwarded,
         early_hints: config.early_hints,
         no_vary_search: config.no_vary_search,
+        transforms: Transforms::default(),
         expose_errors: config.expose_errors,
-        opt_ins: OptIns {
-            groups: config.cache_groups,
-            methods: config.cache_methods.clone(),
-            body_max: config.cache_body_max,
-        },
+        opt_ins: of_opt_ins(config),
         fallback: origin.fallback.clone(),
         tier_errors: config.tier_errors,
         rule_set: config.rules.set.clone(),
     })
+}
+
+fn of_opt_ins(config: &ResolvedSite) -> OptIns {
+    OptIns {
+        groups: config.cache_groups,
+        methods: config.cache_methods.clone(),
+        body_max: config.cache_body_max,
+    }
 }
 
 fn of_budget(

@@ -49,6 +49,7 @@ pub mod service;
 mod settings;
 mod site;
 mod stored;
+pub mod transform;
 pub mod tunnel;
 
 pub use authority::normalise_authority;

@@ -7,6 +7,8 @@
 //! | `values.rs` | values of placeholders |
 //! | `storing.rs` | edits of responses of the origin; options for storing one response |
 //! | `response.rs` | edits of responses to clients |
+//!
+//! Transforms of the site run after the rules of each phase.
 
 mod response;
 mod storing;
@@ -16,6 +18,7 @@ mod values;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_core::key::MEMORY_ONLY;
 use forebay_core::{Demand, KeyBuf};
 use forebay_engine::Coalesce;
@@ -26,12 +29,13 @@ use forebay_semantics::demand::demand;
 use forebay_semantics::{FieldLines, PeerAddress, Scheme};
 use http::header::{CACHE_CONTROL, COOKIE, PRAGMA};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Response};
 
 use crate::authority::without_port;
 use crate::client::peer::Peer;
 use crate::metrics::rules::RuleError;
 use crate::site::{Site, key};
+use crate::transform::{Next, TransformFailed, safe};
 
 pub(crate) use response::{Served, finish};
 pub(crate) use storing::RuleChanges;
@@ -90,11 +94,22 @@ enum KeyedCredentials {
 }
 
 /// Result of the edits of a request.
+#[derive(Default)]
 pub(crate) struct EditedRequest {
     /// Header fields for key and origin; absent if no rule changes them.
     pub(crate) headers: Option<HeaderMap>,
     /// True if a part of the key is too long for a lookup.
     pub(crate) is_too_long: bool,
+    /// Next step that transforms choose; absent if the request goes on.
+    pub(crate) next: Option<TransformNext>,
+}
+
+/// Next step of a request that transforms choose.
+pub(crate) enum TransformNext {
+    Bypass,
+    Respond(Box<Response<Bytes>>),
+    /// A transform failed.
+    Fail,
 }
 
 /// Request as it is routed.
@@ -336,6 +351,7 @@ impl RequestRules {
     pub(crate) fn edited(
         &mut self,
         site: &Site,
+        method: &Method,
         headers: &HeaderMap,
         values: &Values<'_>,
         is_looked_up: bool,
@@ -346,8 +362,8 @@ impl RequestRules {
             && headers.contains_key(COOKIE)
             && outcome.has_any(&[Kind::KeepCookies, Kind::DropCookies]);
         let keyed = if is_looked_up { self.keyed_fields(site) } else { None };
-        if !is_edited && !filters && keyed.is_none() {
-            return EditedRequest { headers: None, is_too_long: false };
+        if !is_edited && !filters && keyed.is_none() && site.settings.transforms.is_empty() {
+            return EditedRequest::default();
         }
         let mut edited = headers.clone();
         for (rule, edits) in outcome.edits(Kind::ClientRequest) {
@@ -356,11 +372,12 @@ impl RequestRules {
                 self.count_error(site, rule, RuleError::Value);
             }
         }
+        let next = self.transformed(site, method, &mut edited, values);
         if let Some(keyed) = &keyed {
             let before = edited.clone();
             if keyed.normalise(&mut edited).is_err() {
                 self.count_error_of(site, Kind::Key, RuleError::Key);
-                return EditedRequest { headers: Some(before), is_too_long: true };
+                return EditedRequest { headers: Some(before), is_too_long: true, next };
             }
         }
         if filters {
@@ -371,7 +388,56 @@ impl RequestRules {
             Some(keyed) if keyed.covers_cookies(&edited) => KeyedCredentials::Cookies,
             _ => KeyedCredentials::Some,
         };
-        EditedRequest { headers: Some(edited), is_too_long: false }
+        EditedRequest { headers: Some(edited), is_too_long: false, next }
+    }
+
+    /// Runs the transforms of the request.
+    fn transformed(
+        &self,
+        site: &Site,
+        method: &Method,
+        headers: &mut HeaderMap,
+        values: &Values<'_>,
+    ) -> Option<TransformNext> {
+        let transforms = &site.settings.transforms;
+        if transforms.is_empty() {
+            return None;
+        }
+        match transforms.client_request(values.asked(), method, headers) {
+            Ok(Next::Continue) => None,
+            Ok(Next::Bypass) => Some(TransformNext::Bypass),
+            Ok(Next::Respond(response)) => Some(TransformNext::Respond(Box::new(safe(response)))),
+            Err(failed) => {
+                self.count_failed_transform(site, failed);
+                Some(TransformNext::Fail)
+            }
+        }
+    }
+
+    /// Counts the failure of a transform. The rules of transforms are the last ones of the site.
+    pub(crate) fn count_failed_transform(&self, site: &Site, failed: TransformFailed) {
+        let (set, transforms) = (&site.settings.rule_set, &site.settings.transforms);
+        let first = set.rules().len().saturating_sub(transforms.len());
+        self.count_error(site, first + failed.0, RuleError::Transform);
+    }
+
+    /// Returns the demand of the request after the transforms. One that fails changes nothing.
+    pub(crate) fn transformed_demand(
+        &self,
+        site: &Site,
+        headers: &HeaderMap,
+        values: &Values<'_>,
+    ) -> Demand {
+        let mut demand = self.demand(site, headers);
+        let transforms = &site.settings.transforms;
+        if !transforms.is_empty() {
+            let (asked, of_site) = (values.asked(), &site.settings.demand);
+            let set = transforms.cache_request(asked, headers, &mut demand, of_site);
+            if let Err(failed) = set {
+                self.count_failed_transform(site, failed);
+            }
+        }
+        demand
     }
 
     /// Returns the time limit of a load: that of the site, or a shorter one of a rule.
@@ -407,6 +473,19 @@ impl RequestRules {
             }
         }
         applied
+    }
+
+    /// Runs the transforms of a request to the origin. `seen` has the fields of the client's request.
+    /// Returns false if one failed.
+    pub(crate) fn transform_origin_request(
+        &self,
+        site: &Site,
+        seen: &HeaderMap,
+        headers: &mut HeaderMap,
+        values: &Values<'_>,
+    ) -> bool {
+        let run = site.settings.transforms.origin_request(values.asked(), seen, headers);
+        run.inspect_err(|failed| self.count_failed_transform(site, *failed)).is_ok()
     }
 }
 

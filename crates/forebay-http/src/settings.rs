@@ -19,6 +19,8 @@ use forebay_semantics::{Networks, PeerAddress, Rules};
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
+use crate::transform::{Transform, Transforms, TransformsError};
+
 pub use budget::{BudgetSettings, SharedBudget};
 pub use compress::CompressSettings;
 pub use health::{EjectionSettings, HealthCheckSettings};
@@ -97,8 +99,10 @@ pub struct SiteSettings {
     pub compress: Option<CompressSettings>,
     /// Features of the site that are off by default.
     pub opt_ins: OptIns,
-    /// Rules of the site.
+    /// Rules of the site, and one rule for each transform.
     pub rule_set: Arc<RuleSet>,
+    /// Transforms of the site; set by [`with_transforms`](Self::with_transforms).
+    pub transforms: Transforms,
 }
 
 impl SiteSettings {
@@ -134,7 +138,22 @@ impl SiteSettings {
             compress: None,
             opt_ins: OptIns::default(),
             rule_set: Arc::default(),
+            transforms: Transforms::default(),
         }
+    }
+
+    /// Adds transforms, which run after the rules of each phase in this order. Set the rules before.
+    ///
+    /// # Errors
+    /// If there are too many, a name is not unique, an input cannot be a part of the key, or the rules
+    /// do not compile with them.
+    pub fn with_transforms(
+        mut self,
+        transforms: Vec<Arc<dyn Transform>>,
+    ) -> Result<Self, TransformsError> {
+        let (transforms, rules) = Transforms::new(transforms, &self.rule_set)?;
+        (self.transforms, self.rule_set) = (transforms, Arc::new(rules));
+        Ok(self)
     }
 
     /// Returns the options that the rules of the site depend on.

@@ -210,6 +210,12 @@ impl RuleSet {
         &self.rules
     }
 
+    /// Returns the settings of the site for which the rules were compiled.
+    #[must_use]
+    pub const fn facts(&self) -> &SiteFacts {
+        &self.facts
+    }
+
     /// Returns true if there are no rules.
     #[inline]
     #[must_use]

@@ -179,6 +179,10 @@ impl ClientRequest {
             if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
                 self.changes.fail();
             }
+            let (rules, seen) = (&self.rules, &self.headers);
+            if !rules.transform_origin_request(&self.site, seen, &mut headers, &values) {
+                self.changes.fail_transform();
+            }
         }
         if self.rules.may_cut_json(&self.site) {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -244,11 +248,13 @@ impl ClientRequest {
         again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
+        self.check_request_transforms()?;
         let sent = self.clock.exact();
         let mut response = self.site.origin.fetch(question, again, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
         tidy_fields(response.headers_mut(), self.clock.wall());
         self.edit_response(&mut response);
+        self.check_response_transforms()?;
         let (mut parts, body) = response.into_parts();
         let body = self.cut_json(&mut parts, body).await?;
         stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);

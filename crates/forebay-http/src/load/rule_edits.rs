@@ -1,11 +1,16 @@
 //! Edits of origin responses by rules.
 
+use forebay_engine::LoadError;
 use forebay_rules::setting::StripSetCookie;
+use forebay_semantics::Unstorable;
 use http::header::SET_COOKIE;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::ClientRequest;
 use crate::stored::head::Answer;
+
+/// Cause of the error of a request whose transform failed.
+const TRANSFORM_FAILED: &str = "a transform of the site failed; its warning in the log names it";
 
 impl ClientRequest {
     /// Applies rules to a response of the origin: edits, and the removal of cookies that no client
@@ -42,8 +47,30 @@ impl ClientRequest {
         if !self.rules.edit_origin_response(&self.site, status, headers, &self.values()) {
             self.changes.fail();
         }
+        let (rules, values) = (&self.rules, self.values());
+        match rules.transform_origin_response(&self.site, &self.headers, status, headers, &values) {
+            Ok(true) => {}
+            Ok(false) => self.changes.refuse(Unstorable::Rule),
+            Err(_) => self.changes.fail_transform(),
+        }
         let received = self.clock.wall();
         self.rules.translate_product_fields(&self.site, status, headers, received);
+    }
+
+    /// Checks that the transforms of a request to the origin worked, before it is sent.
+    pub(crate) fn check_request_transforms(&self) -> Result<(), LoadError> {
+        match self.changes.has_failed_transform() {
+            true => Err(LoadError::Panicked(TRANSFORM_FAILED.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that the transforms of a response of the origin worked.
+    pub(crate) fn check_response_transforms(&self) -> Result<(), LoadError> {
+        match self.changes.has_failed_transform() {
+            true => Err(LoadError::origin(TRANSFORM_FAILED)),
+            false => Ok(()),
+        }
     }
 
     /// Takes `Set-Cookie` out of a response, if a rule keeps it out of storage, and returns it for the

@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use super::SiteLabel;
 use super::responses::stripes;
 use crate::record::thread_number::thread_number;
+use crate::transform;
 
 /// Kind of an error that a rule caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,13 @@ pub(crate) enum RuleError {
     Key,
     /// A request to purge had no right to.
     Purge,
+    /// A transform failed.
+    Transform,
 }
 
 impl RuleError {
-    const ALL: [Self; 5] = [Self::Value, Self::Target, Self::Json, Self::Key, Self::Purge];
+    const ALL: [Self; 6] =
+        [Self::Value, Self::Target, Self::Json, Self::Key, Self::Purge, Self::Transform];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -42,6 +46,7 @@ impl RuleError {
             Self::Json => "json",
             Self::Key => "key",
             Self::Purge => "purge",
+            Self::Transform => "transform",
         }
     }
 
@@ -60,6 +65,8 @@ impl RuleError {
             Self::Json => &[Kind::Json],
             Self::Key => &[Kind::Key],
             Self::Purge => &[Kind::Purge],
+            // Of the rules that stand for transforms.
+            Self::Transform => &[],
         }
     }
 }
@@ -173,7 +180,7 @@ impl RuleMetrics {
         registry.register(
             "rule_errors",
             "Errors that a rule caused, by kind (value: edit skipped; target: 400; json: body not \
-             cut; key: value too long, cache bypassed; purge: refused)",
+             cut; key: value too long, cache bypassed; purge: refused; transform: 500 or 502)",
             self.errors.clone(),
         );
         registry.register(
@@ -212,7 +219,10 @@ impl RuleMetrics {
         let labels = RuleLabels { site: site(), rule: name() };
         self.matches.get_or_create(&labels).inc_by(matches);
         let kinds = rule.kinds();
-        let can_cause = |error: &RuleError| error.causes().iter().any(|kind| kinds.has(*kind));
+        let can_cause = |error: &RuleError| match error {
+            RuleError::Transform => transform::is_rule(&rule.name),
+            error => error.causes().iter().any(|kind| kinds.has(*kind)),
+        };
         for error in RuleError::ALL.into_iter().filter(can_cause) {
             let labels = ErrorLabels { site: site(), rule: name(), kind: error.as_str() };
             self.errors.get_or_create(&labels).inc_by(read(&counter.errors[error as usize]));

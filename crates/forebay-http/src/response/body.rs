@@ -49,6 +49,12 @@ enum Source {
     Tunnel(Option<Box<Tunnel>>),
 }
 
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::whole(bytes)
+    }
+}
+
 /// Part of a multipart response.
 pub(crate) enum Part {
     /// Fixed bytes, such as a part header.

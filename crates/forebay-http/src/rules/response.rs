@@ -1,5 +1,6 @@
 //! Edits of responses to clients.
 
+use bytes::Bytes;
 use forebay_rules::setting::BrowserTtl;
 use forebay_rules::{Kind, Setting};
 use forebay_semantics::{Directives, Selects, product_fields, selects};
@@ -22,7 +23,7 @@ pub(crate) enum Served {
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Applies the edits of a response to a client.
-pub(crate) fn finish<B>(
+pub(crate) fn finish<B: From<Bytes>>(
     rules: &RequestRules,
     site: &Site,
     response: &mut Response<B>,
@@ -65,6 +66,23 @@ pub(crate) fn finish<B>(
             rules.count_error(site, rule, RuleError::Value);
         }
     }
+    let (transforms, none) = (&site.settings.transforms, HeaderMap::new());
+    if !transforms.is_empty() {
+        let (asked, seen) = (values.asked(), values.headers.unwrap_or(&none));
+        let is_stored = served == Served::Stored;
+        if let Err(failed) = transforms.client_response(asked, seen, headers, is_stored) {
+            rules.count_failed_transform(site, failed);
+            // The fields or the body may be what the transform keeps from this client.
+            *response = failed_response();
+        }
+    }
+}
+
+fn failed_response<B: From<Bytes>>() -> Response<B> {
+    let mut response = Response::new(B::from(Bytes::new()));
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    response
 }
 
 /// Adds the fields in the key to `Vary`, for the caches of clients.

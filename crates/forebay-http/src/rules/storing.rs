@@ -18,6 +18,7 @@ use crate::metrics::rules::RuleError;
 use crate::site::Site;
 use crate::site::tags::TagSources;
 use crate::stored::head::Answer;
+use crate::transform::TransformFailed;
 
 /// Statuses to which a plain `default_ttl` applies: those that allow a heuristic lifetime (RFC 9110
 /// section 15.1).
@@ -39,6 +40,7 @@ pub(crate) struct RuleChanges {
     /// Reason against storing the response.
     refused: OnceLock<Unstorable>,
     cookie_removed: AtomicBool,
+    transform_failed: AtomicBool,
 }
 
 impl RuleChanges {
@@ -50,6 +52,16 @@ impl RuleChanges {
     /// Records a reason against storing the response. The first one is kept.
     pub(crate) fn refuse(&self, why: Unstorable) {
         let _ = self.refused.set(why);
+    }
+
+    /// Records that a transform failed: the client gets an error response.
+    pub(crate) fn fail_transform(&self) {
+        self.transform_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if a transform failed.
+    pub(crate) fn has_failed_transform(&self) -> bool {
+        self.transform_failed.load(Ordering::Relaxed)
     }
 
     /// Records that `Set-Cookie` was removed.
@@ -303,6 +315,23 @@ impl RequestRules {
             }
         }
         applied
+    }
+
+    /// Runs the transforms of a response of the origin. `seen` has the fields of the client's request.
+    pub(crate) fn transform_origin_response(
+        &self,
+        site: &Site,
+        seen: &HeaderMap,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+        values: &Values<'_>,
+    ) -> Result<bool, TransformFailed> {
+        let transforms = &site.settings.transforms;
+        if transforms.is_empty() {
+            return Ok(true);
+        }
+        let run = transforms.origin_response(values.asked(), seen, status, headers);
+        run.inspect_err(|failed| self.count_failed_transform(site, *failed))
     }
 }
 

@@ -7,6 +7,7 @@ use forebay_rules::{Placeholder, Placeholders, Target};
 use http::{HeaderMap, StatusCode};
 
 use crate::client::peer::Peer;
+use crate::transform::Asked;
 
 /// Values of placeholders of one exchange. Absent parts have no value.
 #[derive(Clone, Copy, Default)]
@@ -18,6 +19,18 @@ pub(crate) struct Values<'a> {
     pub(crate) headers: Option<&'a HeaderMap>,
     pub(crate) peer: Option<&'a Peer>,
     pub(crate) response: Option<(StatusCode, &'a HeaderMap)>,
+}
+
+impl<'a> Values<'a> {
+    /// Returns the request as transforms see it.
+    pub(crate) fn asked(&self) -> Asked<'a> {
+        Asked {
+            scheme: self.peer.map_or("http", |peer| peer.scheme.as_str()),
+            host: self.authority,
+            target: self.target,
+            client: self.peer.and_then(|peer| peer.client.ip()),
+        }
+    }
 }
 
 impl Placeholders for Values<'_> {

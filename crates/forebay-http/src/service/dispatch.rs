@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use forebay_core::Why;
+use forebay_engine::LoadError;
 use forebay_rules::apply::InvalidTarget;
 use forebay_rules::{Ended, Kind, Operation, Target};
 use forebay_semantics::{CacheStatus, validate};
@@ -24,7 +25,7 @@ use crate::metrics::rules::RuleError;
 use crate::record::{CacheResult, Labels, RequestId};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
-use crate::rules::{EditedRequest, Served, Values, finish};
+use crate::rules::{EditedRequest, Served, TransformNext, Values, finish};
 use crate::site::rate_limits::RateLimiter;
 use crate::site::{Site, key};
 use crate::tunnel::upgrade;
@@ -129,6 +130,16 @@ impl Service {
                 let values = values_of(&routed, parts, &raw);
                 let response = self.end(&routed, parts, ended::respond(ended, &values), &values);
                 return Dispatch::Response(response).into();
+            }
+            RuleCourse::Answered(response) => {
+                let values = values_of(&routed, parts, &raw);
+                let response = Ok(response.map(ResponseBody::whole));
+                let response = self.end(&routed, parts, response, &values);
+                return Dispatch::Response(response).into();
+            }
+            RuleCourse::Failed => {
+                let failure = Failure::Load(LoadError::Panicked("a transform failed".into()));
+                return Dispatch::Response(self.refuse(&failure, parts, routed.id)).into();
             }
             RuleCourse::Bypassed => {
                 if let Some(refused) = self.over_fetch_rate(&routed, parts) {
@@ -248,6 +259,10 @@ impl Service {
 pub(super) enum RuleCourse<'s> {
     /// A rule answers the request.
     Ended(Ended<'s>),
+    /// A transform answers the request.
+    Answered(Box<Response<Bytes>>),
+    /// A transform failed.
+    Failed,
     /// A rule bypasses the cache.
     Bypassed,
     /// The request goes on, with the edits of the rules.
@@ -273,13 +288,16 @@ pub(super) fn apply_rules<'s, B: Body>(
     let looked_up = !bypasses && (is_cached || by_body);
     let mut rules = routed.rules;
     let values = values_of(routed, parts, &routed.target);
-    let edited = rules.edited(site, &parts.headers, &values, looked_up);
+    let edited = rules.edited(site, &parts.method, &parts.headers, &values, looked_up);
     routed.rules = rules;
-    let EditedRequest { headers: edited, is_too_long } = edited;
-    let course = if (bypasses || is_too_long) && upgrade::asked(parts).is_none() {
-        RuleCourse::Bypassed
-    } else {
-        RuleCourse::Dispatched
+    let EditedRequest { headers: edited, is_too_long, next } = edited;
+    let is_switched = upgrade::asked(parts).is_some();
+    let course = match next {
+        Some(TransformNext::Respond(response)) => RuleCourse::Answered(response),
+        Some(TransformNext::Fail) => RuleCourse::Failed,
+        Some(TransformNext::Bypass) if !is_switched => RuleCourse::Bypassed,
+        _ if (bypasses || is_too_long) && !is_switched => RuleCourse::Bypassed,
+        _ => RuleCourse::Dispatched,
     };
     (course, edited)
 }

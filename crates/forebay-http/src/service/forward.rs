@@ -61,7 +61,9 @@ impl Forward {
         let origin = &request.site.origin;
         // RFC 9112 section 9.3.1: a safe request may be sent again.
         let is_safe = method.is_safe() && body.is_end_stream();
-        let response = match origin.fetch(Box::new(question(body)), again, Audience::Single).await {
+        let asked = Box::new(question(body));
+        request.check_request_transforms()?;
+        let response = match origin.fetch(asked, again, Audience::Single).await {
             Err(error) if is_safe && is_idle_close(&error) => {
                 origin.fetch(Box::new(question(no_body())), again, Audience::Single).await?
             }
@@ -72,6 +74,7 @@ impl Forward {
         let announced = trailers::announced(&parts.headers);
         tidy_fields(&mut parts.headers, engine.clock().wall());
         request.edit_fields(parts.status, &mut parts.headers);
+        request.check_response_transforms()?;
         let body = request.cut_json(&mut parts, body).await?;
         let compress = request.site.settings.compress.as_ref();
         stored::mark(compress, &mut parts.headers);

@@ -38,7 +38,11 @@ impl Service {
     /// Looks the request up in memory. This is the hit path: it does not wait, and copies nothing
     /// of the request.
     pub(super) fn look(&self, head: RequestHead<'_>, routed: &Routed<'_>) -> CacheLookup {
-        let demand = routed.rules.demand(routed.site, head.headers);
+        let (rules, site) = (&routed.rules, routed.site);
+        let demand = match site.settings.transforms.is_empty() {
+            true => rules.demand(site, head.headers),
+            false => rules.transformed_demand(site, head.headers, &routed.values(head.headers)),
+        };
         let mut key =
             key::primary(routed.site, routed.peer.scheme, &routed.authority, &routed.target);
         routed.rules.add_key_parts(routed.site, head.headers, &mut key);

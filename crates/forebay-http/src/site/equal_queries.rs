@@ -153,7 +153,7 @@ mod tests {
         let (site, known) = (site("shop", &[], None), EqualQueries::default());
         let host = HostOrigin { scheme: Scheme::Http, authority: "shop.example" };
         let matched = Matched::default();
-        let mut note = |target: &str| {
+        let note = |target: &str| {
             known.note(
                 &site,
                 host,

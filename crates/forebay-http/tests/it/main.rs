@@ -26,5 +26,6 @@ mod retries;
 mod scenarios;
 mod server;
 mod stops;
+mod transforms;
 mod tunnels;
 mod uploads;

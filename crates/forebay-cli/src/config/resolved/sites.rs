@@ -96,10 +96,10 @@ fn lifetimes(
     (default_ttl, provenance.read(section, &options::SITE_NEGATIVE_TTL))
 }
 
-/// Early hints, and `No-Vary-Search`.
-fn extensions(section: &Section, provenance: &mut Provenance<'_>) -> (Option<bool>, Option<bool>) {
-    let early_hints = provenance.read(section, &options::SITE_EARLY_HINTS);
-    (early_hints, provenance.read(section, &options::SITE_NO_VARY_SEARCH))
+/// `Forwarded`, early hints, and `No-Vary-Search`.
+fn extensions(section: &Section, provenance: &mut Provenance<'_>) -> [Option<bool>; 3] {
+    [&options::SITE_FORWARDED, &options::SITE_EARLY_HINTS, &options::SITE_NO_VARY_SEARCH]
+        .map(|option| provenance.read(section, option))
 }
 
 /// Coalescing in one instance, and among instances.
@@ -139,8 +139,7 @@ fn site(
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
     let access = access(section, provenance);
     let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
-    let forwarded = provenance.read(section, &options::SITE_FORWARDED);
-    let (early_hints, no_vary_search) = extensions(section, provenance);
+    let [forwarded, early_hints, no_vary_search] = extensions(section, provenance);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);

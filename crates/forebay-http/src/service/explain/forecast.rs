@@ -174,6 +174,12 @@ impl Service {
             RuleCourse::Ended(Ended::Respond(respond)) => {
                 return Step::of(Course::ByRule(respond.status), Some(site));
             }
+            RuleCourse::Answered(response) => {
+                return Step::of(Course::ByRule(response.status()), Some(site));
+            }
+            RuleCourse::Failed => {
+                return Step::of(Course::ByRule(StatusCode::INTERNAL_SERVER_ERROR), Some(site));
+            }
             RuleCourse::Bypassed => Some(Why::Rule),
             RuleCourse::Dispatched => {
                 let switch = || upgrade::asked(parts).is_some().then_some(Why::Bypass);
@@ -193,7 +199,7 @@ impl Service {
         why: Option<Why>,
     ) -> Step {
         let (site, peer) = (routed.site, &routed.peer);
-        let demand = routed.rules.demand(site, headers);
+        let demand = routed.rules.transformed_demand(site, headers, &routed.values(headers));
         let mut key = key::primary(site, peer.scheme, &routed.authority, &routed.target);
         routed.rules.add_key_parts(site, headers, &mut key);
         let lookup = Lookup {

@@ -39,7 +39,9 @@ impl OriginRequest<'_> {
         protocols: HeaderValue,
     ) -> Result<LabelledResponse, LoadError> {
         let origin = &request.site.origin;
-        let switched = match origin.switch(question(request, &protocols), &protocols).await {
+        let asked = question(request, &protocols);
+        request.check_request_transforms()?;
+        let switched = match origin.switch(asked, &protocols).await {
             // RFC 9112 section 9.3.1: a GET may be retried on another connection.
             Err(error) if is_idle_close(&error) => {
                 origin.switch(question(request, &protocols), &protocols).await?
@@ -50,6 +52,7 @@ impl OriginRequest<'_> {
             SwitchOutcome::Declined(response) => {
                 let mut response = response.map(ResponseBody::origin);
                 request.edit_fields(response.status(), response.headers_mut());
+                request.check_response_transforms()?;
                 let mut done = self.bypass_response(response, CacheResult::Bypass);
                 self.edit_response(&mut done.response, &request.headers, Served::Other);
                 done

@@ -63,7 +63,7 @@ const PYTHON_TOOLS: &[(&str, &str, &[&str])] = &[
 
 /// Programs of Debian packages that are unpacked and not installed, because the package would start a
 /// service: program, package, and the commands that need it.
-const UNPACKED: &[(&str, &str, &[&str])] = &[("promtool", "prometheus", &["package"])];
+const UNPACKED: &[(&str, &str, &[&str])] = &[("promtool", "prometheus", &["package", "test"])];
 
 /// Folders of servers that are missing in the search path of ordinary users.
 const SERVER_FOLDERS: &[&str] = &["/usr/sbin", "/usr/local/sbin"];

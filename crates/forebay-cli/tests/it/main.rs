@@ -49,6 +49,7 @@
 
 mod acme;
 mod admin;
+mod alerts;
 mod apart;
 mod bad_input;
 mod broken;

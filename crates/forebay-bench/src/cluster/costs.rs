@@ -66,7 +66,7 @@ impl Instance {
     async fn permit(&self, key: &Key) -> anyhow::Result<Arc<dyn Permit>> {
         match self.redis.acquire(claim(key)).await? {
             Lease::Granted(permit) => Ok(permit),
-            Lease::Filled(_) | Lease::Held(_) => bail!("the lease is not free"),
+            Lease::Filled(_) | Lease::Held(..) => bail!("the lease is not free"),
         }
     }
 
@@ -84,7 +84,7 @@ impl Instance {
 
 fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: true }
+    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: true, mark: None }
 }
 
 fn key(number: u64) -> Key {
@@ -175,7 +175,7 @@ async fn of_time([one, other]: &[Instance; 2]) -> anyhow::Result<Table> {
         purges.push(acknowledged.elapsed());
         let key = key(10_000 + number);
         let permit = one.permit(&key).await?;
-        let Lease::Held(waiting) = other.redis.acquire(claim(&key)).await? else {
+        let Lease::Held(waiting, _) = other.redis.acquire(claim(&key)).await? else {
             bail!("it is held");
         };
         let waiting = tokio::spawn(async move {
@@ -225,7 +225,7 @@ async fn of_entries(costs: &Costs, table: &mut Table) -> anyhow::Result<()> {
     let waited = costs.of(table, name, TIMES..2 * TIMES, async |[one, other], number| {
         let key = key(number);
         let permit = one.permit(&key).await?;
-        let Lease::Held(waiting) = other.redis.acquire(claim(&key)).await? else {
+        let Lease::Held(waiting, _) = other.redis.acquire(claim(&key)).await? else {
             bail!("the lease is free");
         };
         one.fill(&key, &permit, &body(number)).await?;

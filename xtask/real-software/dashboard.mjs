@@ -135,6 +135,7 @@ export async function dashboard(stage) {
   await reaches(view.page, calm.program, /^serving: ●\s+serving$/);
   const requests = () => view.page.$eval('.card .value', (value) => value.innerText);
   await until('the card shows 8 requests', calm.program, async () => (await requests()) === '8');
+  await listed(view.page, calm);
   await check('serving', view);
   await purges(view.page, calm.program);
 
@@ -180,6 +181,19 @@ export async function dashboard(stage) {
   await asked.page.type('#token-value', 'secret');
   await asked.page.keyboard.press('Enter');
   await reaches(asked.page, closed.program, /^serving: /);
+}
+
+/// Waits until the lists of the busiest URLs have loads, and requests that came while they are shown.
+async function listed(page, { cache, program }) {
+  await page.bringToFront();
+  await page.$eval('#top', (panel) => panel.scrollIntoView());
+  const lists = () => page.$eval('#top-lists', (element) => element.innerText);
+  await until('the lists have loads', program, async () => /Not storable[^]*private 127/.test(await lists()));
+  await until('the lists have requests', program, async () => {
+    await ask(`${cache}/a`);
+    return /Most requests[^]*127[^]*\/a/.test(await lists());
+  });
+  await page.evaluate(() => scrollTo(0, 0));
 }
 
 /// Purges by the form: a site only after its name was typed.

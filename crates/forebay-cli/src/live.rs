@@ -1,7 +1,7 @@
 //! Live views of the responses: `tail` and `top`.
 //!
-//! Responses come over the feed, which is open while a client listens. One task empties its rings,
-//! evaluates expressions and counts; no worker thread does.
+//! Responses come over the feed, which is open while a client listens, and loads over a feed of their
+//! own. One task empties both, evaluates expressions and counts; no worker thread does.
 
 mod expression;
 mod space_saving;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use forebay_http::Service;
+use forebay_http::{LoadFeed, Service};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::log::Log;
 use crate::log::access::{Format, Line};
@@ -27,10 +27,13 @@ pub(crate) use top::{LISTS, TopReport};
 /// Interval at which the rings are emptied: 4,096 responses in each allow 80,000 a second.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Interval at which loads are counted while no client listens.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum number of tails at the same time.
 const TAILS_MAX: usize = 16;
 
-/// Time for which `top` counts after it was asked last.
+/// Time for which `top` counts requests after it was asked last.
 const TOP_KEPT: Duration = Duration::from_secs(60);
 
 /// Number of pieces that wait for a tail whose client does not read.
@@ -75,16 +78,15 @@ pub(crate) struct Live {
     service: Arc<Service>,
     log: Arc<Log>,
     state: Mutex<State>,
+    /// Notified when a client begins to listen.
+    listened: Notify,
 }
 
-#[derive(Default)]
 struct State {
     tails: Vec<Tail>,
-    top: Option<Top>,
+    top: Top,
     /// Time at which `top` was asked last.
     top_asked: Option<Instant>,
-    /// True while a task empties the rings.
-    is_running: bool,
 }
 
 /// Reason why a tail cannot begin.
@@ -98,7 +100,19 @@ pub(crate) enum TailRefused {
 
 impl Live {
     pub(crate) fn new(service: Arc<Service>, log: Arc<Log>) -> Arc<Self> {
-        Arc::new(Self { service, log, state: Mutex::default() })
+        let state = State { tails: Vec::new(), top: Top::new(Instant::now()), top_asked: None };
+        Arc::new(Self { service, log, state: Mutex::new(state), listened: Notify::new() })
+    }
+
+    /// Starts the task that empties the feeds, until the process exits.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let live = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let pause = if live.drain() { DRAIN_INTERVAL } else { IDLE_INTERVAL };
+                let _ = tokio::time::timeout(pause, live.listened.notified()).await;
+            }
+        });
     }
 
     /// Starts a tail of the responses that an expression selects, as server-sent events.
@@ -106,7 +120,7 @@ impl Live {
     /// # Errors
     /// If the expression is malformed, or there are too many tails.
     pub(crate) fn tail(
-        self: &Arc<Self>,
+        &self,
         expression: &str,
         format: LineFormat,
     ) -> Result<mpsc::Receiver<Bytes>, TailRefused> {
@@ -119,61 +133,65 @@ impl Live {
             return Err(TailRefused::TooMany);
         }
         state.tails.push(Tail::new(expression, format, sender));
-        self.run(&mut state);
+        self.listen();
         Ok(receiver)
     }
 
-    /// Returns the lists of the last one to two minutes, and keeps them for another minute.
-    pub(crate) fn top(self: &Arc<Self>, rows_max: usize) -> TopReport {
-        let mut state = self.state.lock();
-        state.top_asked = Some(Instant::now());
-        let report = state.top.get_or_insert_with(Top::new).report(rows_max);
-        self.run(&mut state);
-        TopReport { dropped: self.service.feed().dropped(), ..report }
+    /// Returns the lists of the last one to two minutes. Requests are counted for another minute.
+    pub(crate) fn top(&self, rows_max: usize) -> TopReport {
+        self.count_loads();
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.top_asked = Some(now);
+        state.top.set_listened(true, now);
+        let report = state.top.report(rows_max);
+        self.listen();
+        let dropped = self.service.feed().dropped() + self.loads().dropped();
+        TopReport { dropped, ..report }
     }
 
-    /// Opens the feed, and starts the task that empties it, unless it runs.
-    fn run(self: &Arc<Self>, state: &mut State) {
-        if state.is_running {
-            return;
-        }
-        state.is_running = true;
+    fn loads(&self) -> &LoadFeed {
+        self.service.metrics().ended_loads()
+    }
+
+    /// Opens the feed of responses, and wakes the task.
+    fn listen(&self) {
         self.service.open_feed(true);
-        let live = self.clone();
-        tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(DRAIN_INTERVAL);
-            loop {
-                ticks.tick().await;
-                if !live.drain() {
-                    break;
-                }
-            }
-        });
+        self.listened.notify_one();
     }
 
-    /// Empties the rings once. Returns false if no client listens any more.
+    /// Counts the loads since the last call.
+    fn count_loads(&self) {
+        let (loads, redaction) = (self.loads().drain(), self.log.redaction());
+        let mut state = self.state.lock();
+        state.top.advance(Instant::now());
+        loads.for_each(|load| state.top.add_load(&load, &redaction));
+    }
+
+    /// Empties the feeds once. Returns false if no client listens.
     fn drain(&self) -> bool {
+        self.count_loads();
         let entries = self.service.feed().drain();
         let mut state = self.state.lock();
         state.tails.retain(Tail::is_open);
-        if state.top_asked.is_none_or(|asked| asked.elapsed() > TOP_KEPT) {
-            (state.top, state.top_asked) = (None, None);
-        }
         let (now, redaction) = (Instant::now(), self.log.redaction());
+        if state.top_asked.is_none_or(|asked| asked.elapsed() > TOP_KEPT) {
+            state.top_asked = None;
+            state.top.set_listened(false, now);
+        }
+        let is_counted = state.top_asked.is_some();
         for entry in &entries {
             let access = entry.access();
             let (at, redaction) = (entry.at, &*redaction);
             let line = Line { entry: &access, at, redaction, sample: None };
             let fields = line.fields();
             state.tails.iter_mut().for_each(|tail| tail.add(&line, &fields, now));
-            if let Some(top) = &mut state.top {
-                top.add(&access, redaction, now);
+            if is_counted {
+                state.top.add(&access, redaction);
             }
         }
         state.tails.iter_mut().for_each(Tail::flush);
-        let is_used = !state.tails.is_empty() || state.top.is_some();
-        if !is_used {
-            state.is_running = false;
+        let is_used = !state.tails.is_empty() || is_counted;
+        if !is_used && self.service.feed().is_open() {
             self.service.open_feed(false);
             drop(self.service.feed().drain());
         }

@@ -152,6 +152,7 @@ impl Running {
         let (opener, changes) =
             Opener::open(&config, limits.clone(), tls.clone(), inherited.clone())?;
         let listeners = Listeners::new(&opener, changes);
+        service.metrics().set_connections_max(listeners.connections_max());
         let token = Token::new(config.admin_token.clone());
         let operators = Operators { tls: tls.clone(), token: token.clone(), inherited };
         let bound = operators.bind(&config)?;
@@ -195,6 +196,7 @@ impl Running {
         });
         let (further_admins, probes) = (bound.further_admins(), bound.probes());
         state.start_monitor().context("the thread of the history cannot be started")?;
+        state.live.start();
         let running = bound.run(operators, state, service.clone());
         reload.replace_operators_by(Box::new(move |config| running.prepare(config)));
         tls.as_ref().map(|tls| tls.start()).transpose()?;

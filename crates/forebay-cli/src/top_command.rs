@@ -1,4 +1,4 @@
-//! `forebay top`: prints the most frequent URLs and clients of a running cache.
+//! `forebay top`: prints the most frequent URLs, tags and clients of a running cache.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<u8> {
     let is_live = !args.once && !args.json && std::io::stdout().is_terminal();
     let interval = Duration::from_secs(args.seconds);
     admin_client::run(async {
-        // The cache begins to count when it is asked.
+        // The cache begins to count requests when it is asked.
         let mut answer = ask(&client).await?;
         loop {
             if is_live || count(&answer)? == 0 {
@@ -71,9 +71,9 @@ fn count(answer: &Value) -> anyhow::Result<u64> {
 fn text(report: &TopReport, rows_max: usize) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{} responses in {:.0} s", report.responses, report.seconds);
+    let _ = writeln!(text, "{} responses in {:.0} s", report.responses, report.request_seconds);
     if report.dropped > 0 {
-        let _ = writeln!(text, "{} responses were not counted", report.dropped);
+        let _ = writeln!(text, "{} responses or loads were not counted", report.dropped);
     }
     for (site, row) in &report.origins {
         let (average, longest) = (row.average_seconds * 1e3, row.longest_seconds * 1e3);

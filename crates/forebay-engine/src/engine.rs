@@ -119,6 +119,7 @@ impl Engine {
         Traffic {
             flights: self.flights.count(),
             in_flight_bytes: in_flight.bytes(),
+            in_flight_limit: in_flight.bytes_max(),
             waiting: counts.waiting,
             waits: counts.waits,
             refusals: counts.refusals,
@@ -138,6 +139,8 @@ pub struct Traffic {
     /// Bytes of memory that are charged as bodies in flight: 16 KiB for each load until its body
     /// begins, streaming bodies, and evicted bodies that a client still reads.
     pub in_flight_bytes: u64,
+    /// Maximum of these bytes (see `Limits::in_flight_max`).
+    pub in_flight_limit: u64,
     /// Number of loads and streaming bodies that wait now for memory (see `Limits::in_flight_max`).
     pub waiting: usize,
     /// Number of loads since the start that had to wait for memory.

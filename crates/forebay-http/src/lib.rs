@@ -59,8 +59,8 @@ pub use metrics::{DrainCut, Metrics};
 pub use origin_status::BudgetStatus;
 pub use phase::Phase;
 pub use record::{
-    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, LoadExchange, LoadSpan, MethodLabel,
-    Outcome, RequestFields, RequestId, RequestSpan, SiteSlot, SpanExporter, TraceSettings, Tracer,
+    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, LoadEntry, LoadExchange, LoadFeed,
+    LoadSpan, MethodLabel, Outcome, RequestFields, RequestId, RequestSpan, SiteSlot, SpanExporter, TraceSettings, Tracer,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

@@ -31,7 +31,7 @@ use prometheus_client::registry::Registry;
 use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::record::decisions::Decisions;
-use crate::record::{End, Record, SiteSlot};
+use crate::record::{End, LoadFeed, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use compress::CompressMetrics;
@@ -104,6 +104,7 @@ pub enum MetricsFormat {
 pub struct Metrics {
     registry: Registry,
     decisions: Arc<Decisions>,
+    ended_loads: Arc<LoadFeed>,
     responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
     loads: Family<LoadLabels, Counter>,
@@ -122,6 +123,7 @@ pub struct Metrics {
     tier_entries: Family<TierLabel, Gauge>,
     evictions: Family<EvictionLabels, Counter<u64>>,
     in_flight_bytes: Gauge,
+    in_flight_limit: Gauge,
     flights: Gauge,
     lower: LowerTierMetrics,
     cluster: ClusterMetrics,
@@ -169,6 +171,7 @@ impl Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("forebay"),
             decisions: Arc::default(),
+            ended_loads: Arc::default(),
             responses: Arc::default(),
             lookups: Family::default(),
             loads: Family::default(),
@@ -187,6 +190,7 @@ impl Metrics {
             tier_entries: Family::default(),
             evictions: Family::default(),
             in_flight_bytes: Gauge::default(),
+            in_flight_limit: Gauge::default(),
             flights: Gauge::default(),
             lower: LowerTierMetrics::default(),
             cluster: ClusterMetrics::default(),
@@ -333,6 +337,11 @@ impl Metrics {
             self.in_flight_bytes.clone(),
         );
         registry.register(
+            "in_flight_limit_bytes",
+            "Maximum of forebay_in_flight_bytes",
+            self.in_flight_limit.clone(),
+        );
+        registry.register(
             "flights",
             "Loads in progress now: lookups in lower tiers, waits for another instance and origin \
              fetches, until the response is written to all tiers or found not shareable; loads \
@@ -371,6 +380,12 @@ impl Metrics {
     /// Returns the last decisions about loads.
     pub(crate) fn decisions(&self) -> &Arc<Decisions> {
         &self.decisions
+    }
+
+    /// Returns the feed of loads that have ended.
+    #[must_use]
+    pub fn ended_loads(&self) -> &Arc<LoadFeed> {
+        &self.ended_loads
     }
 
     /// Returns the id of the site of a slot.
@@ -448,6 +463,11 @@ impl Metrics {
     /// Counts a request of a client that may not use the site.
     pub(crate) fn count_denied(&self, site: &str) {
         self.edge.denied(site);
+    }
+
+    /// Sets the maximum number of client connections.
+    pub fn set_connections_max(&self, connections: usize) {
+        self.edge.set_connections_max(connections);
     }
 
     /// Replaces the expiry times of the certificates by those of `store`, and sets the totals of
@@ -581,6 +601,7 @@ impl Metrics {
         self.cluster.refresh(engine);
         let traffic = engine.traffic();
         self.in_flight_bytes.set(signed(traffic.in_flight_bytes));
+        self.in_flight_limit.set(signed(traffic.in_flight_limit));
         self.flights.set(i64::try_from(traffic.flights).unwrap_or(i64::MAX));
         for (limit, total) in guard.limits() {
             raise(&self.refused.get_or_create(&LimitLabel { limit }).clone(), total);

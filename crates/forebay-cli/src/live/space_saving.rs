@@ -25,8 +25,9 @@ pub(super) struct Counter {
 #[derive(Debug)]
 pub(super) struct SpaceSaving {
     counters_max: usize,
-    /// Slot of each name.
-    by_name: HashMap<Box<str>, usize>,
+    /// Slot of each name, by the hash of the name: two names in one slot are as rare as two equal
+    /// numbers of 64 random bits.
+    by_hash: HashMap<u64, usize>,
     /// Counts of names without a counter, by hash. Empty until all counters are in use.
     filter: Vec<u64>,
     seeds: RandomState,
@@ -47,7 +48,7 @@ impl SpaceSaving {
     pub(super) fn new(counters_max: usize) -> Self {
         Self {
             counters_max: counters_max.max(1),
-            by_name: HashMap::new(),
+            by_hash: HashMap::new(),
             filter: Vec::new(),
             seeds: RandomState::new(),
             slots: Vec::new(),
@@ -61,7 +62,8 @@ impl SpaceSaving {
         if weight == 0 {
             return;
         }
-        if let Some(slot) = self.by_name.get(name) {
+        let hash = self.seeds.hash_one(name);
+        if let Some(slot) = self.by_hash.get(&hash) {
             let slot = &mut self.slots[*slot];
             slot.counter.count += weight;
             let place = slot.place;
@@ -70,7 +72,7 @@ impl SpaceSaving {
         if self.slots.len() < self.counters_max {
             let place = self.heap.len();
             let counter = Counter { name: name.into(), count: weight, error: 0 };
-            self.by_name.insert(name.into(), self.slots.len());
+            self.by_hash.insert(hash, self.slots.len());
             self.heap.push(self.slots.len());
             self.slots.push(Slot { counter, place });
             return self.rise(place);
@@ -78,7 +80,7 @@ impl SpaceSaving {
         if self.filter.is_empty() {
             self.filter = vec![0; CELLS];
         }
-        let cell = self.cell(name);
+        let cell = cell(hash);
         let before = self.filter[cell];
         let slot = self.heap[0];
         let smallest = self.slots[slot].counter.count;
@@ -88,20 +90,17 @@ impl SpaceSaving {
         }
         let counter = Counter { name: name.into(), count: before + weight, error: before };
         let left = std::mem::replace(&mut self.slots[slot].counter, counter);
-        self.by_name.remove(&left.name);
-        let cell = self.cell(&left.name);
+        let left_hash = self.seeds.hash_one(&*left.name);
+        self.by_hash.remove(&left_hash);
+        let cell = self::cell(left_hash);
         self.filter[cell] = self.filter[cell].max(left.count);
-        self.by_name.insert(name.into(), slot);
+        self.by_hash.insert(hash, slot);
         self.sink(0);
     }
 
     /// Returns all counters.
     pub(super) fn counters(&self) -> impl Iterator<Item = &Counter> {
         self.slots.iter().map(|slot| &slot.counter)
-    }
-
-    fn cell(&self, name: &str) -> usize {
-        usize::try_from(self.seeds.hash_one(name) % CELLS as u64).unwrap_or_default()
     }
 
     fn count_at(&self, place: usize) -> Option<u64> {
@@ -142,6 +141,11 @@ impl SpaceSaving {
             place = parent;
         }
     }
+}
+
+/// Returns the cell of the filter for the hash of a name.
+fn cell(hash: u64) -> usize {
+    usize::try_from(hash % CELLS as u64).unwrap_or_default()
 }
 
 /// Returns the counters of two periods, added by name, the largest first.

@@ -1,9 +1,11 @@
-//! Most frequent URLs and clients of the last one to two minutes.
+//! Most frequent URLs, tags and clients of the last one to two minutes.
+//!
+//! Lists of loads are always counted; lists of requests while a client listens.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use forebay_http::{AccessEntry, CacheResult};
+use forebay_http::{AccessEntry, LoadEntry};
 use serde::{Deserialize, Serialize};
 
 use super::space_saving::{SpaceSaving, largest};
@@ -22,9 +24,15 @@ const NAME_MAX: usize = 120;
 /// Maximum number of sites with a row of their own.
 const SITES_MAX: usize = 100;
 
-/// Names of the lists.
-pub(crate) const LISTS: [&str; 6] =
-    ["requests", "bytes", "load_seconds", "misses", "not_storable", "clients"];
+/// Lists of requests.
+const REQUEST_LISTS: [&str; 3] = ["requests", "bytes", "clients"];
+
+/// Lists of loads.
+const LOAD_LISTS: [&str; 4] = ["load_seconds", "misses", "not_storable", "tags"];
+
+/// Names of all lists.
+pub(crate) const LISTS: [&str; 7] =
+    ["requests", "bytes", "load_seconds", "misses", "not_storable", "tags", "clients"];
 
 /// Row of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +41,7 @@ pub(crate) struct TopRow {
     pub(crate) count: f64,
     /// Largest part of `count` that may belong to other names.
     pub(crate) error: f64,
-    /// URL or client; in `misses` and `not_storable`, the reason and the URL.
+    /// URL, tag or client; in `misses` and `not_storable`, the reason and the URL.
     pub(crate) name: String,
 }
 
@@ -51,11 +59,13 @@ pub(crate) struct OriginRow {
 /// Lists of the last one to two minutes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TopReport {
-    /// Time since the lists began, in seconds, at most two minutes.
+    /// Time since the lists of loads began, in seconds, at most two minutes.
     pub(crate) seconds: f64,
+    /// Time since the lists of requests began, in seconds, at most two minutes.
+    pub(crate) request_seconds: f64,
     /// Number of responses.
     pub(crate) responses: u64,
-    /// Number of responses that were not counted, because they came too fast.
+    /// Number of responses and loads that were not counted, because they came too fast.
     pub(crate) dropped: u64,
     /// Rows by list, the largest first.
     pub(crate) lists: BTreeMap<String, Vec<TopRow>>,
@@ -67,7 +77,8 @@ pub(crate) struct TopReport {
 struct Period {
     begun: Instant,
     responses: u64,
-    lists: [SpaceSaving; LISTS.len()],
+    requests: [SpaceSaving; REQUEST_LISTS.len()],
+    loads: [SpaceSaving; LOAD_LISTS.len()],
     origins: BTreeMap<Box<str>, Loads>,
 }
 
@@ -82,89 +93,126 @@ struct Loads {
 pub(super) struct Top {
     current: Period,
     previous: Period,
+    /// Time at which a client began to listen.
+    listened: Option<Instant>,
 }
 
 impl Period {
     fn new(begun: Instant) -> Self {
-        let lists = std::array::from_fn(|_| SpaceSaving::new(COUNTERS));
-        Self { begun, responses: 0, lists, origins: BTreeMap::new() }
+        let requests = std::array::from_fn(|_| SpaceSaving::new(COUNTERS));
+        let loads = std::array::from_fn(|_| SpaceSaving::new(COUNTERS));
+        Self { begun, responses: 0, requests, loads, origins: BTreeMap::new() }
+    }
+
+    /// Returns a list by its name.
+    fn list(&self, name: &str) -> Option<&SpaceSaving> {
+        let requests = REQUEST_LISTS.into_iter().zip(&self.requests);
+        let mut lists = requests.chain(LOAD_LISTS.into_iter().zip(&self.loads));
+        lists.find(|(known, _)| *known == name).map(|(_, list)| list)
     }
 }
 
 impl Top {
-    pub(super) fn new() -> Self {
-        let now = Instant::now();
-        Self { current: Period::new(now), previous: Period::new(now) }
+    pub(super) fn new(now: Instant) -> Self {
+        Self { current: Period::new(now), previous: Period::new(now), listened: None }
     }
 
-    /// Counts a response.
-    pub(super) fn add(&mut self, access: &AccessEntry<'_>, redaction: &Redaction, now: Instant) {
+    /// Begins a new period if the current one is over.
+    pub(super) fn advance(&mut self, now: Instant) {
         if now.duration_since(self.current.begun) >= PERIOD {
             self.previous = std::mem::replace(&mut self.current, Period::new(now));
         }
+    }
+
+    /// Notes that a client listens from now on, or that none does.
+    pub(super) fn set_listened(&mut self, is_listened: bool, now: Instant) {
+        match (is_listened, self.listened) {
+            (true, None) => self.listened = Some(now),
+            (false, Some(_)) => {
+                self.listened = None;
+                for period in [&mut self.current, &mut self.previous] {
+                    period.requests = std::array::from_fn(|_| SpaceSaving::new(COUNTERS));
+                    period.responses = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a response.
+    pub(super) fn add(&mut self, access: &AccessEntry<'_>, redaction: &Redaction) {
         let period = &mut self.current;
         period.responses += 1;
         let request = access.request;
         let url = cut(format!("{}{}", request.host, redaction.target(&request.target)));
-        let [requests, bytes, load_seconds, misses, not_storable, clients] = &mut period.lists;
+        let [requests, bytes, clients] = &mut period.requests;
         requests.add(&url, 1);
         bytes.add(&url, access.bytes);
         if let Some(client) = redaction.address(request.client) {
             clients.add(&client.to_string(), 1);
         }
-        if let Some(why) = access.why {
-            misses.add(&cut(format!("{why} {url}")), 1);
+    }
+
+    /// Counts a load.
+    pub(super) fn add_load(&mut self, load: &LoadEntry, redaction: &Redaction) {
+        let period = &mut self.current;
+        let url = cut(format!("{}{}", load.authority, redaction.target(&load.target)));
+        let [load_seconds, misses, not_storable, tags] = &mut period.loads;
+        load_seconds.add(&url, u64::try_from(load.took.as_micros()).unwrap_or(u64::MAX));
+        misses.add(&cut(format!("{} {url}", load.why)), 1);
+        if let Some(reason) = load.unstorable {
+            not_storable.add(&cut(format!("{reason} {url}")), 1);
         }
-        let outcome = &request.outcome;
-        let is_load = outcome.origin_status.is_some() && !outcome.is_shared;
-        if is_load {
-            load_seconds.add(&url, u64::try_from(access.head.as_micros()).unwrap_or(u64::MAX));
-            if period.origins.len() < SITES_MAX || period.origins.contains_key(access.site) {
-                let loads = period.origins.entry(access.site.into()).or_default();
-                loads.count += 1;
-                loads.sum += access.head;
-                loads.longest = loads.longest.max(access.head);
-            }
-        }
-        if access.cache == CacheResult::Pass
-            && let Some(detail) = &outcome.detail
-        {
-            not_storable.add(&cut(format!("{detail} {url}")), 1);
+        load.tags.iter().for_each(|tag| tags.add(&cut(tag.to_string()), 1));
+        if period.origins.len() < SITES_MAX || period.origins.contains_key(&load.site) {
+            let loads = period.origins.entry(load.site.clone()).or_default();
+            loads.count += 1;
+            loads.sum += load.took;
+            loads.longest = loads.longest.max(load.took);
         }
     }
 
     /// Returns the lists.
     pub(super) fn report(&self, rows_max: usize) -> TopReport {
         let (current, previous) = (&self.current, &self.previous);
+        let seconds = previous.begun.elapsed().as_secs_f64();
+        let listened = self.listened.map_or(0.0, |since| since.elapsed().as_secs_f64());
         let mut report = TopReport {
-            seconds: previous.begun.elapsed().as_secs_f64(),
+            seconds,
+            request_seconds: listened.min(seconds),
             responses: current.responses + previous.responses,
             ..TopReport::default()
         };
-        for (place, name) in LISTS.into_iter().enumerate() {
-            let rows = largest([&current.lists[place], &previous.lists[place]], rows_max);
+        for name in LISTS {
+            let lists = current.list(name).zip(previous.list(name));
+            let rows = lists.map(|(one, other)| largest([one, other], rows_max));
             let unit = if name == "load_seconds" { 1e6 } else { 1.0 };
             let row = |counter: super::space_saving::Counter| TopRow {
                 count: as_float(counter.count) / unit,
                 error: as_float(counter.error) / unit,
                 name: counter.name.into(),
             };
-            report.lists.insert(name.to_owned(), rows.into_iter().map(row).collect());
+            let rows = rows.into_iter().flatten().map(row).collect();
+            report.lists.insert(name.to_owned(), rows);
         }
+        report.origins = self.origins();
+        report
+    }
+
+    fn origins(&self) -> BTreeMap<String, OriginRow> {
         let mut sums: BTreeMap<&str, Loads> = BTreeMap::new();
-        for (site, loads) in current.origins.iter().chain(&previous.origins) {
+        for (site, loads) in self.current.origins.iter().chain(&self.previous.origins) {
             let sum = sums.entry(site).or_default();
             sum.count += loads.count;
             sum.sum += loads.sum;
             sum.longest = sum.longest.max(loads.longest);
         }
-        for (site, Loads { count, sum, longest }) in sums {
-            let average_seconds = sum.as_secs_f64() / as_float(count.max(1));
-            let longest_seconds = longest.as_secs_f64();
-            let row = OriginRow { loads: count, average_seconds, longest_seconds };
-            report.origins.insert(site.to_owned(), row);
-        }
-        report
+        let row = |Loads { count, sum, longest }| OriginRow {
+            loads: count,
+            average_seconds: sum.as_secs_f64() / as_float(count.max(1)),
+            longest_seconds: longest.as_secs_f64(),
+        };
+        sums.into_iter().map(|(site, loads)| (site.to_owned(), row(loads))).collect()
     }
 }
 

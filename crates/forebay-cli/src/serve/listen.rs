@@ -85,6 +85,11 @@ impl Listeners {
         }
     }
 
+    /// Returns the maximum number of client connections.
+    pub(crate) const fn connections_max(&self) -> usize {
+        self.slots.clients_max
+    }
+
     /// Bound addresses, with the ports that the system chose.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
         self.listeners.iter().filter_map(|listener| listener.socket.address())

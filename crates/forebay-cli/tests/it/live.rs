@@ -64,8 +64,8 @@ async fn top_prints_what_the_load_generator_did() -> anyhow::Result<()> {
     assert_eq!((bytes[&url("/hot")], bytes[&url("/private")]), (150.0, 16.0));
     let misses = rows(&top, "misses");
     assert_eq!(misses[&format!("uri-miss {}", url("/hot"))], 1.0);
-    assert_eq!(misses[&format!("pass-marked {}", url("/private"))], 3.0);
-    assert_eq!(rows(&top, "not_storable")[&format!("private {}", url("/private"))], 1.0);
+    assert_eq!(misses[&format!("uri-miss {}", url("/private"))], 4.0, "{top:#}");
+    assert_eq!(rows(&top, "not_storable")[&format!("private {}", url("/private"))], 4.0);
     assert_eq!(rows(&top, "clients")["127.0.0.1"], 46.0);
     assert_eq!(top["origins"]["default"]["loads"], 8, "{top:#}");
     assert!(!top.to_string().contains("hidden"));
@@ -74,6 +74,26 @@ async fn top_prints_what_the_load_generator_did() -> anyhow::Result<()> {
     assert!(text.starts_with("46 responses in "), "{text}");
     assert!(text.contains("          30  test.example/hot"), "{text}");
     assert_eq!(get_admin(&cache, "/top?rows=x").await?.status, 400);
+    Ok(())
+}
+
+/// Loads are counted before anyone asks for the lists; their tags have a list of their own.
+#[tokio::test]
+async fn lists_of_loads_are_counted_without_a_viewer() -> anyhow::Result<()> {
+    let tagged = Answer::ok("hello").field("Cache-Control", "max-age=60");
+    let origin = Origin::always(tagged.field("Cache-Tag", "red,blue")).await?;
+    let cache = serve(&origin).await?;
+    for path in ["/a?token=hidden", "/b", "/b"] {
+        get(&cache, path).await?;
+    }
+    let top: Value = serde_json::from_slice(get_admin(&cache, "/top").await?.body())?;
+    let expected = [("blue".to_owned(), 2.0), ("red".to_owned(), 2.0)];
+    assert_eq!(rows(&top, "tags"), BTreeMap::from(expected), "{top:#}");
+    let misses = rows(&top, "misses");
+    assert_eq!(misses["uri-miss test.example/a?token=REDACTED"], 1.0, "{top:#}");
+    assert_eq!(misses["uri-miss test.example/b"], 1.0);
+    assert_eq!(top["origins"]["default"]["loads"], 2);
+    assert!(rows(&top, "requests").is_empty() && !top.to_string().contains("hidden"), "{top:#}");
     Ok(())
 }
 

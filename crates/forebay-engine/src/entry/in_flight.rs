@@ -116,6 +116,11 @@ impl InFlight {
         self.state.lock().bytes
     }
 
+    /// Maximum number of bytes.
+    pub(crate) const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.lock();
         Counts { waiting: state.growing.len() + state.beginning.len(), ..state.counts }

@@ -10,11 +10,13 @@ use http::{Method, StatusCode};
 
 use super::ClientRequest;
 use crate::record::decisions::{Decided, Decision, Decisions, Line, Objections, hash};
+use crate::record::{LoadEntry, LoadFeed};
 use crate::stored::head::Answer;
 
 /// Recorder of the decisions of one request.
 pub(crate) struct DecisionRecorder {
     pub(crate) decisions: Arc<Decisions>,
+    pub(crate) ended_loads: Arc<LoadFeed>,
     /// Reason why memory did not answer.
     pub(crate) why: Why,
 }
@@ -94,6 +96,15 @@ impl ClientRequest {
             }
         };
         recorder.decisions.add(decision);
+        recorder.ended_loads.push(LoadEntry {
+            site: (&*self.site.settings.id).into(),
+            authority: self.authority.clone(),
+            target: self.target.as_str().into(),
+            why: recorder.why.code(),
+            took: decision.took,
+            unstorable: decision.first.map(Unstorable::code),
+            tags: tags(loaded),
+        });
     }
 
     /// Returns the field that is a reason against storing a response.
@@ -102,6 +113,14 @@ impl ClientRequest {
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         advice::because(reason, asked, answered).into_owned()
     }
+}
+
+/// Returns the tags of a response that may be stored. Tags of the cache itself have line breaks.
+fn tags(loaded: &Result<Loaded, LoadError>) -> Vec<Box<str>> {
+    let Ok(Loaded::Entry { meta, .. } | Loaded::Unchanged { meta, .. }) = loaded else {
+        return Vec::new();
+    };
+    meta.tags().iter().filter(|tag| !tag.contains('\n')).map(Into::into).collect()
 }
 
 fn length(content: &Content) -> Option<u32> {

@@ -39,6 +39,7 @@ struct NameLabel {
 #[derive(Debug)]
 pub(super) struct EdgeMetrics {
     open: Family<ListenerLabel, Gauge>,
+    connections_max: Gauge,
     open_by_protocol: Family<ProtocolLabels, Gauge>,
     connections: Family<ProtocolLabels, NamedTotal>,
     handshakes: Family<HandshakeLabels, Counter>,
@@ -90,6 +91,7 @@ impl Default for EdgeMetrics {
     fn default() -> Self {
         Self {
             open: Family::default(),
+            connections_max: Gauge::default(),
             open_by_protocol: Family::default(),
             connections: Family::default(),
             handshakes: Family::default(),
@@ -106,12 +108,18 @@ impl Default for EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    fn register_connections(&self, registry: &mut Registry) {
         registry.register(
             "connections",
             "Client connections that are open now and whose protocol is known, by listener; not those \
              in a TLS handshake, or without TLS before their first bytes if HTTP/2 is enabled",
             self.open.clone(),
+        );
+        registry.register(
+            "connections_max",
+            "Maximum number of client connections of all listeners together, from the limit on open \
+             files",
+            self.connections_max.clone(),
         );
         registry.register(
             "connections_by_protocol",
@@ -127,6 +135,10 @@ impl EdgeMetrics {
              handshake, or without TLS before their first bytes if HTTP/2 is enabled",
             self.connections.clone(),
         );
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.register_connections(registry);
         registry.register(
             "handshakes",
             "TLS handshakes that ended, by listener and result (full, resumed, failed, timeout, \
@@ -177,6 +189,10 @@ impl EdgeMetrics {
         for result in ["named", "unnamed"] {
             let _ = self.forwarded.get_or_create(&ResultLabel { result });
         }
+    }
+
+    pub(super) fn set_connections_max(&self, connections: usize) {
+        self.connections_max.set(i64::try_from(connections).unwrap_or(i64::MAX));
     }
 
     pub(super) fn open(&self, listener: &str, protocol: &'static str) -> OpenConnection {

@@ -92,7 +92,8 @@ impl FeedEntry {
 impl Feed {
     /// Returns true if a client listens.
     #[inline]
-    pub(crate) fn is_open(&self) -> bool {
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
 

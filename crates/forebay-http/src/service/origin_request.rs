@@ -317,6 +317,7 @@ impl<'s> OriginRequest<'s> {
             id: self.id,
             recorder: DecisionRecorder {
                 decisions: self.service.metrics().decisions().clone(),
+                ended_loads: self.service.metrics().ended_loads().clone(),
                 why: self.why,
             },
             urgency: LoadUrgency::default(),

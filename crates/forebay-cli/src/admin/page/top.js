@@ -1,8 +1,8 @@
-// Lists of the busiest URLs, tags and clients. They are measured while they are on the screen.
+// Lists of the busiest URLs, tags and clients. Requests are counted while they are on the screen.
 
 import { get } from "./api.js";
 import { $, make, row } from "./dom.js";
-import { count } from "./format.js";
+import { bytes, count, duration } from "./format.js";
 
 /** Milliseconds between two requests for the lists. */
 const INTERVAL = 5000;
@@ -10,24 +10,29 @@ const INTERVAL = 5000;
 /** Maximum number of rows of a list. */
 const ROWS = 8;
 
-/** Table of a list of objects; the names of the first one are the columns. */
+/** Titles of the lists, their columns, and the texts of their numbers. */
+const LISTS = {
+  requests: ["Most requests", "URL", "requests", count],
+  bytes: ["Most bytes sent", "URL", "sent", bytes],
+  load_seconds: ["Longest loads", "URL", "load time", (seconds) => duration(1000 * seconds)],
+  misses: ["Loads by reason", "reason and URL", "loads", count],
+  not_storable: ["Not storable", "reason and URL", "loads", count],
+  tags: ["Tags by loads", "tag", "loads", count],
+  clients: ["Clients", "client", "requests", count],
+};
+
 function table(name, rows) {
-  const columns = Object.keys(rows[0]);
-  const isNumber = (column) => typeof rows[0][column] === "number";
-  const head = columns.map((column) => make("th", { scope: "col", class: isNumber(column) ? "n" : null }, column.replaceAll("_", " ")));
-  const body = rows.slice(0, ROWS).map((values) => row(...columns.map((column) => {
-    const value = values[column];
-    return isNumber(column) ? [count(value), "n"] : [String(value ?? "–"), null];
-  })));
-  const title = name.replaceAll("_", " ");
+  const [title, subject, number, text] = LISTS[name];
+  const head = make("tr", {}, make("th", { scope: "col" }, subject), make("th", { scope: "col", class: "n" }, number));
+  const body = rows.slice(0, ROWS).map((values) => row(values.name, [text(values.count), "n"]));
   const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title });
-  scroll.append(make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+  scroll.append(make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
   return make("div", {}, make("h3", {}, title), scroll);
 }
 
-function show(lists) {
-  const full = Object.entries(lists).filter(([, rows]) => Array.isArray(rows) && rows.length > 0 && typeof rows[0] === "object");
-  const tables = full.map(([name, rows]) => table(name, rows));
+function show({ lists }) {
+  const names = Object.keys(LISTS).filter((name) => lists[name]?.length > 0);
+  const tables = names.map((name) => table(name, lists[name]));
   $("top-lists").replaceChildren(...(tables.length > 0 ? tables : [make("p", { class: "muted" }, "Nothing counted yet.")]));
 }
 

@@ -1,0 +1,118 @@
+//! Feed of loads that have ended, for the lists of `top`.
+//!
+//! Each load is written, whether or not a client listens. A hit writes nothing.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Maximum number of loads that wait for the reader, which comes once a second.
+const ENTRIES_MAX: usize = 8_192;
+
+/// Maximum number of bytes of their texts.
+const BYTES_MAX: usize = 2 << 20;
+
+/// Load that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadEntry {
+    /// Id of the site.
+    pub site: Box<str>,
+    /// Authority of the request.
+    pub authority: Box<str>,
+    /// Target of the request.
+    pub target: Box<str>,
+    /// Code of the reason why memory did not answer.
+    pub why: &'static str,
+    /// Time to the head of the response, or to the failure.
+    pub took: Duration,
+    /// Code of the first reason against storing the response.
+    pub unstorable: Option<&'static str>,
+    /// Tags of the response, without those that no field names.
+    pub tags: Vec<Box<str>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    entries: VecDeque<LoadEntry>,
+    bytes: usize,
+}
+
+/// Feed of the loads of a service.
+#[derive(Default)]
+pub struct LoadFeed {
+    waiting: Mutex<Waiting>,
+    dropped: AtomicU64,
+}
+
+impl fmt::Debug for LoadFeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadFeed").finish_non_exhaustive()
+    }
+}
+
+impl LoadEntry {
+    fn size(&self) -> usize {
+        let tags = self.tags.iter().map(|tag| size_of::<Box<str>>() + tag.len());
+        self.site.len() + self.authority.len() + self.target.len() + tags.sum::<usize>()
+    }
+}
+
+impl LoadFeed {
+    /// Adds a load. It is dropped and counted if the feed is full.
+    pub(crate) fn push(&self, entry: LoadEntry) {
+        let size = entry.size();
+        let mut waiting = self.waiting.lock();
+        if waiting.entries.len() >= ENTRIES_MAX || waiting.bytes + size > BYTES_MAX {
+            drop(waiting);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.bytes += size;
+        waiting.entries.push_back(entry);
+    }
+
+    /// Takes all loads out of the feed.
+    pub fn drain(&self) -> impl Iterator<Item = LoadEntry> {
+        std::mem::take(&mut *self.waiting.lock()).entries.into_iter()
+    }
+
+    /// Returns the number of loads that were dropped because the feed was full.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(target: &str) -> LoadEntry {
+        LoadEntry {
+            site: "shop".into(),
+            authority: "shop.example".into(),
+            target: target.into(),
+            why: "uri-miss",
+            took: Duration::ZERO,
+            unstorable: None,
+            tags: vec!["red".into()],
+        }
+    }
+
+    #[test]
+    fn a_full_feed_drops_and_counts() {
+        let feed = LoadFeed::default();
+        for _ in 0..ENTRIES_MAX + 2 {
+            feed.push(entry("/a"));
+        }
+        assert_eq!((feed.dropped(), feed.drain().count()), (2, ENTRIES_MAX));
+        let long = "/".repeat(BYTES_MAX);
+        feed.push(entry(&long));
+        assert_eq!((feed.dropped(), feed.drain().count()), (3, 0), "its texts are too long");
+        feed.push(entry("/b"));
+        assert_eq!(feed.drain().collect::<Vec<_>>(), [entry("/b")]);
+    }
+}

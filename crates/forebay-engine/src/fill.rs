@@ -45,7 +45,7 @@ use crate::flight::waiting::Waiting;
 use crate::flight::{Flight, FlightResult, LeaderGuard};
 use crate::runtime::clock::ThreadDice;
 use crate::runtime::event::{Event, LeaseEvent};
-use crate::tiers::lease::Release;
+use crate::tiers::lease::{LoadMark, Release};
 use crate::tiers::lower::Deadline;
 pub use inspect::{TierEntry, TierReport};
 
@@ -261,6 +261,16 @@ impl<L: Load> Leading<L> {
         }
     }
 
+    /// Returns true if no caller waits for the load.
+    const fn is_refresh(&self) -> bool {
+        self.reply.is_none()
+    }
+
+    /// Returns the mark of the load for instances that wait for its lease.
+    fn load_mark(&self) -> Option<LoadMark> {
+        self.load.mark(self.is_refresh())
+    }
+
     fn reply(&mut self, result: LeaderResult<L>) {
         if let Some(reply) = self.reply.take() {
             // A caller that has gone away needs no result.
@@ -332,7 +342,7 @@ impl<L: Load> Permitted<L> {
         let (started, exact) = (engine.clock.now(), engine.clock.exact());
         fill.number = engine.flights.next_number();
         let leading = &fill.leading;
-        leading.load.begins(Waiting::new(leading.flight().clone(), leading.reply.is_none()));
+        leading.load.begins(Waiting::new(leading.flight().clone(), leading.is_refresh()));
         // A loader may panic before it has returned its future, too. The future is large, and each
         // wrapper would move it.
         let answer = {

@@ -30,13 +30,16 @@ use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
     Loaded, Outcome, Select, UnsharedLoad, Waiting, Watch,
 };
+use forebay_engine::lease::LoadMark;
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
+use forebay_semantics::trace_context::TraceContext;
 use http::header::RANGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use parking_lot::Mutex;
 
 use crate::origin::OriginBody;
+use crate::record::decisions::hash;
 use crate::stored::head::Answer;
 
 pub(crate) use by_body::ByBodyLoad;
@@ -212,6 +215,18 @@ impl Load for HttpLoad {
         let judged = self.details().judged.lock().take();
         request.record_decision(self.0.key.borrowed(), &loaded, judged, begun);
         loaded
+    }
+
+    fn mark(&self, is_refresh: bool) -> Option<LoadMark> {
+        let trace = self.0.request.trace.as_ref()?;
+        Some(trace.mark(is_refresh)?.to_string().into())
+    }
+
+    fn follows(&self, mark: &str) {
+        let trace = self.0.request.trace.as_ref();
+        if let Some((trace, context)) = trace.zip(TraceContext::parse(mark.as_bytes())) {
+            trace.wait_for(hash(self.key()), context);
+        }
     }
 
     fn options(&self) -> LoadOptions {

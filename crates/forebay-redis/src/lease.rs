@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef, PurgeState, Timestamp, Vary};
-use forebay_engine::lease::{Claim, Lease, LeaseToken, Permit, Release, Woken};
+use forebay_engine::lease::{Claim, Lease, LeaseToken, LoadMark, Permit, Release, Woken};
 use forebay_engine::{Leases, TierError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -38,6 +38,9 @@ use crate::state::{Inner, Redis, failed};
 /// Maximum number of leases per primary key: one for each variant that is loaded.
 const LEASES_MAX: u64 = 256;
 
+/// Maximum length of the mark of a load in bytes.
+const MARK_MAX: usize = 64;
+
 /// Maximum number of attempts per request. The stored entry, and its replacement, may be unusable.
 const ATTEMPTS_MAX: usize = 3;
 
@@ -48,7 +51,7 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
 enum AcquireReply {
     Granted,
     /// Another instance holds the lease for at least this time.
-    Elsewhere(Duration, LeaseDigest),
+    Elsewhere(Duration, LeaseDigest, Option<LoadMark>),
     Found(RawValue),
     Foreign,
     TooMany,
@@ -60,10 +63,11 @@ impl AcquireReply {
         let Value::Array(parts) = value else { return Err(unexpected()) };
         match &parts[..] {
             [Value::Int(0)] => Ok(Self::Granted),
-            [Value::Int(1), Value::Int(left), Value::BulkString(name)] => {
+            [Value::Int(1), Value::Int(left), Value::BulkString(name), Value::BulkString(mark)] => {
                 let left = Duration::from_millis(u64::try_from(*left).unwrap_or(0));
                 let name = name.as_slice().try_into().map_err(|_| unexpected())?;
-                Ok(Self::Elsewhere(left, name))
+                let mark = str::from_utf8(mark).ok().filter(|mark| is_mark(mark));
+                Ok(Self::Elsewhere(left, name, mark.map(Into::into)))
             }
             [Value::Int(2), Value::Int(left), Value::BulkString(value)] => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
@@ -76,6 +80,11 @@ impl AcquireReply {
             _ => Err(unexpected()),
         }
     }
+}
+
+/// Returns true for a mark that a lease can carry.
+fn is_mark(mark: &str) -> bool {
+    (1..=MARK_MAX).contains(&mark.len()) && mark.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// A lease request with its attempts.
@@ -91,6 +100,7 @@ struct AcquireRequest<'a> {
     asked: Timestamp,
     /// True if the request is also the lookup of the entry.
     is_lookup: bool,
+    mark: &'a str,
 }
 
 impl Leases for Redis {
@@ -116,6 +126,7 @@ impl Leases for Redis {
                 field: lease_field(claim.primary, claim.boarded),
                 asked: tier.clock.now(),
                 is_lookup: claim.is_look,
+                mark: claim.mark.filter(|mark| is_mark(mark)).unwrap_or_default(),
             };
             request.ask(claim.seen).await.map_err(|error| {
                 let now = tier.clock.now();
@@ -150,9 +161,9 @@ impl AcquireRequest<'_> {
                 AcquireReply::Granted => {
                     return Ok(Lease::Granted(self.granted(token, before, position)));
                 }
-                AcquireReply::Elsewhere(left, lease_digest) => {
+                AcquireReply::Elsewhere(left, lease_digest, mark) => {
                     count(&self.tier.counters.leases_elsewhere);
-                    return Ok(Lease::Held(self.wait(waiter, left, lease_digest)));
+                    return Ok(Lease::Held(self.wait(waiter, left, lease_digest), mark));
                 }
                 AcquireReply::Foreign => return Err(Error::ForeignData),
                 AcquireReply::TooMany => return Err(Error::Busy),
@@ -193,6 +204,7 @@ impl AcquireRequest<'_> {
         let call = call.arg(envelope::value_prefix()).number(bytes_max).number(LEASES_MAX);
         let call = call.number(u64::from(self.endpoint.receives_wakeups()));
         let call = call.number(self.endpoint.read_deadline()).number(u64::from(is_lookup));
+        let call = call.arg(self.mark);
         let key = self.entry.1;
         let pipelined =
             if is_lookup { self.tier.pipelined_check(self.endpoint, key) } else { None };

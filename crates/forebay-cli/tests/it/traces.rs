@@ -6,6 +6,7 @@ use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::redis::RedisLaunch;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -13,6 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 
+use crate::cluster;
 use crate::world::{ConfigFile, ask, get, metric};
 
 const SECRET: &str = "hunter2";
@@ -211,6 +213,61 @@ async fn followers_refer_to_the_span_of_the_load() -> anyhow::Result<()> {
     assert!(leader.is_some_and(|leader| leader.links.is_empty()));
     let hits = requests.iter().filter(|span| text(&span.attributes, "forebay.cache") == "hit");
     assert_eq!(hits.count(), 1);
+    Ok(())
+}
+
+/// One load answers 51 requests of two instances: it has one span, and the 50 others refer to it.
+#[tokio::test]
+async fn followers_of_another_instance_refer_to_the_span_of_the_load() -> anyhow::Result<()> {
+    // One of them leads, and 25 wait on each instance.
+    const CLIENTS: [usize; 2] = [26, 25];
+    let gate = Gate::new();
+    let answer = Answer::ok("hello").field("Cache-Control", "max-age=60").wait(&gate);
+    let origin = Origin::always(answer).await?;
+    let collector = Origin::always(Answer::ok("")).await?;
+    let redis = RedisLaunch::new().start().await?;
+    let top = format!(
+        "[trace]\nendpoint = \"{}\"\nsample = 1.0\n[redis]\nurl = \"{}\"",
+        collector.url(),
+        redis.url()
+    );
+    let file = ConfigFile::serving(&origin.url(), &top, "")?;
+    let caches = [file.serve().await?, file.serve().await?];
+    for cache in &caches {
+        cluster::wait_ready(cache, 2).await?;
+    }
+    let mut clients = Vec::new();
+    for (cache, count) in caches.iter().zip(CLIENTS) {
+        for _ in 0..count {
+            let mut client = Client::connect(cache.address()).await?;
+            client.send(&Request::get("/a").field("Host", "test.example")).await?;
+            clients.push(client);
+        }
+        wait_in_flight(cache, count as u64).await?;
+        // The first instance has the lease before the other one asks for it.
+        origin.wait_requests(1).await?;
+    }
+    let mut waiting = 0;
+    for _ in 0..ASKED_MAX {
+        waiting = metric(&caches[1], "forebay_lease_total", "elsewhere").await?;
+        if waiting > 0 {
+            break;
+        }
+    }
+    assert!(waiting > 0, "the second instance does not wait");
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.reply().await?.status, 200);
+    }
+    let spans = wait_spans(&collector, CLIENTS.iter().sum::<usize>() + 1).await?;
+    let loads = of_kind(&spans, SpanKind::Client);
+    assert_eq!((loads.len(), origin.requests()), (1, 1));
+    let requests = of_kind(&spans, SpanKind::Server);
+    let links: Vec<_> = requests.iter().flat_map(|span| &span.links).collect();
+    let resolved = links.iter().filter(|link| {
+        (&link.trace_id, &link.span_id) == (&loads[0].trace_id, &loads[0].span_id)
+    });
+    assert_eq!((requests.len(), resolved.count(), links.len()), (51, 50, 50));
     Ok(())
 }
 

@@ -34,7 +34,7 @@ use crate::flight::pass_markers::Marked;
 use crate::runtime::event::LeaseEvent;
 use crate::runtime::sync::timeout;
 use crate::tiers::error::TierError;
-use crate::tiers::lease::{Claim, Lease, Leases, Permit, Release, Woken};
+use crate::tiers::lease::{Claim, Lease, Leases, LoadMark, Permit, Release, Woken};
 use crate::tiers::lease_strategy::LEASE;
 use crate::tiers::lower::Deadline;
 use crate::tiers::tier::Stored;
@@ -180,10 +180,10 @@ impl<L: Load> Missed<L> {
                     self.leading.observe_lease(LeaseEvent::Filled);
                     self.take(tier_index, position, Some(*stored)).await
                 }
-                Ok(Lease::Held(_)) if self.leading.rules.lease_use == LeaseUse::Once => {
+                Ok(Lease::Held(..)) if self.leading.rules.lease_use == LeaseUse::Once => {
                     self.load_for_instance(LeaseEvent::Elsewhere)
                 }
-                Ok(Lease::Held(woken)) => match self.wait(&mut left, woken).await {
+                Ok(Lease::Held(woken, mark)) => match self.wait(&mut left, woken, mark).await {
                     None => self.load_unless_refreshing(WritePermission::None),
                     Some(Woken::Filled(stored)) => {
                         self.take(tier_index, position, stored.map(|stored| *stored)).await
@@ -208,7 +208,9 @@ impl<L: Load> Missed<L> {
         let primary = flight.primary().borrowed();
         let entry = self.seen.variant.as_ref().map_or(primary, Key::borrowed);
         let boarded = flight.key().borrowed();
-        let claim = Claim { primary, boarded, entry, seen: self.seen.stamp, is_look: false };
+        let mark = self.leading.load_mark();
+        let (seen, mark) = (self.seen.stamp, mark.as_deref());
+        let claim = Claim { primary, boarded, entry, seen, is_look: false, mark };
         let lower = &self.leading.engine.lower.all()[tier_index];
         let lease = lower.attempt(LEASE, &mut deadline, || leases.acquire(claim)).await;
         self.deadline = Some(deadline);
@@ -226,8 +228,12 @@ impl<L: Load> Missed<L> {
         &mut self,
         left: &mut Duration,
         woken: BoxFuture<'static, Woken>,
+        mark: Option<LoadMark>,
     ) -> Option<Woken> {
         self.leading.observe_lease(LeaseEvent::Elsewhere);
+        if let Some(mark) = mark {
+            self.leading.load.follows(&mark);
+        }
         if let Some(part) = self.leading.load.batch() {
             part.delayed();
         }

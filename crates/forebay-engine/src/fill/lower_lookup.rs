@@ -389,7 +389,9 @@ impl<'a, L: Load> TierSearch<'a, L> {
         let leases = self.leases.filter(|_| is_way)?;
         let flight = self.leading.flight();
         let (primary, boarded) = (flight.primary().borrowed(), flight.key().borrowed());
-        let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true };
+        let mark = self.leading.load_mark();
+        let mark = mark.as_deref();
+        let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true, mark };
         let position = self.engine.log.position();
         let asking = || leases.acquire(claim);
         match lower.look(&mut self.deadline, asking).await {

@@ -15,6 +15,7 @@ use crate::flight::batch::BatchPart;
 use crate::flight::waiting::Waiting;
 use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
+use crate::tiers::lease::LoadMark;
 use crate::tiers::tier::TierErrors;
 
 /// Request to an origin, as a front end implements it: the engine calls [`load`](Self::load) for a
@@ -35,6 +36,15 @@ pub trait Load: Select + HeadCodec + Clone + 'static {
 
     /// Takes the handle that shows who waits for this load. Called before [`load`](Self::load).
     fn begins(&self, _waiting: Waiting) {}
+
+    /// Returns the mark of this load, which instances get that wait for its lease. `is_refresh` is true
+    /// if no caller waits for it.
+    fn mark(&self, _is_refresh: bool) -> Option<LoadMark> {
+        None
+    }
+
+    /// Takes the mark of the load of another instance, for which this load waits.
+    fn follows(&self, _mark: &str) {}
 
     /// Returns the options of this load.
     fn options(&self) -> LoadOptions {

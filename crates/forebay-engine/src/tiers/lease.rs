@@ -16,6 +16,10 @@ pub use super::lease_token::LeaseToken;
 use super::tier::Stored;
 use crate::entry::select::Credentials;
 
+/// Mark of a load: text of its front end, which instances get that wait for its lease. It has printable
+/// ASCII characters, no spaces, and at most 64 of them.
+pub type LoadMark = Box<str>;
+
 /// Request for a lease: the right of one instance at a time to load a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
@@ -32,6 +36,8 @@ pub struct Claim<'a> {
     pub seen: Option<u64>,
     /// `true` if this request is the first read of the record by the flight, and counts as one.
     pub is_look: bool,
+    /// Mark of the load, for instances that wait for it. It is dropped if it is malformed.
+    pub mark: Option<&'a str>,
 }
 
 /// Source of leases that all instances share. A lease is the right of one instance at a time to
@@ -51,9 +57,9 @@ pub enum Lease {
     Filled(Box<Stored>),
     /// The instance has the lease, and loads the key.
     Granted(Arc<dyn Permit>),
-    /// Another instance holds the lease. The future ends when that instance has finished, or when
-    /// the lease may be free; dropping the future ends the wait.
-    Held(BoxFuture<'static, Woken>),
+    /// Another instance holds the lease, for a load with this mark. The future ends when that
+    /// instance has finished, or when the lease may be free; dropping the future ends the wait.
+    Held(BoxFuture<'static, Woken>, Option<LoadMark>),
 }
 
 /// Lease as the instance sees it that holds it. The implementation renews it up to a hard limit.

@@ -3,7 +3,8 @@
 //! A request has a trace from its begin: a hit only if it is sampled, because its ids would be made for
 //! nothing otherwise. Its span is made from its record, when it ends. A load has a span of its own,
 //! which becomes known to requests that wait for it by the key. A span that nothing needs yet is kept
-//! with the key, because a request that waited may still refer to it.
+//! with the key, because a request that waited may still refer to it. Instances that wait for the
+//! lease of a load get its ids as the mark of the load.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -212,7 +213,7 @@ impl RequestTrace {
             return;
         }
         self.load.want();
-        let followed = self.followed.get();
+        let followed = self.followed.get().or_else(|| self.load.remote.get());
         followed.into_iter().for_each(|load| load.want());
         let now = SystemTime::now();
         self.tracer.exporter.request(&RequestSpan {
@@ -232,8 +233,12 @@ pub(crate) struct LoadTrace {
     cause: TraceContext,
     /// True if the trace began at the client.
     is_continued: bool,
+    /// Ids that instances got which wait for the lease of the load.
+    marked: OnceLock<BegunLoad>,
     /// Ids of the span, once the load has begun.
     begun: OnceLock<BegunLoad>,
+    /// Load of another instance, for which this one waited.
+    remote: OnceLock<Arc<Self>>,
     is_wanted: AtomicBool,
     /// Span of a load that has ended, while nothing needs it.
     ended: Mutex<Option<Box<LoadSpan>>>,
@@ -254,9 +259,34 @@ impl fmt::Debug for LoadTrace {
 
 impl LoadTrace {
     fn of(tracer: &Arc<Tracer>, cause: TraceContext, is_continued: bool) -> Self {
-        let (begun, is_wanted) = (OnceLock::new(), AtomicBool::new(false));
-        let (tracer, ended) = (tracer.clone(), Mutex::new(None));
-        Self { tracer, cause, is_continued, begun, is_wanted, ended }
+        let (marked, begun, remote) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (is_wanted, ended) = (AtomicBool::new(false), Mutex::new(None));
+        let tracer = tracer.clone();
+        Self { tracer, cause, is_continued, marked, begun, remote, is_wanted, ended }
+    }
+
+    /// Returns the ids of the load for other instances, unless it may not be exported.
+    pub(crate) fn mark(&self, is_refresh: bool) -> Option<TraceContext> {
+        let context = self.marked.get_or_init(|| self.new_load(is_refresh)).context;
+        context.is_sampled.then_some(context)
+    }
+
+    /// Refers to a load of another instance for which this one waits, and lets further requests that
+    /// wait refer to it. `key` is the hash of its key.
+    pub(crate) fn wait_for(&self, key: u64, context: TraceContext) {
+        if !context.is_sampled {
+            return;
+        }
+        let load = Arc::new(Self::of(&self.tracer, context, false));
+        let _ = load.begun.set(BegunLoad { context, is_refresh: false });
+        *self.tracer.place(key).lock() = Some(KnownLoad { key, load: load.clone() });
+        let _ = self.remote.set(load);
+    }
+
+    fn new_load(&self, is_refresh: bool) -> BegunLoad {
+        let trace = if is_refresh { new_trace() } else { self.cause.trace };
+        let context = TraceContext { trace, span: new_span(), ..self.cause };
+        BegunLoad { context, is_refresh }
     }
 
     /// Returns the ids of the span, once the load has begun.
@@ -272,10 +302,9 @@ impl LoadTrace {
     /// Begins the load. `key` is the hash of its key, if requests may wait for it. A refresh in the
     /// background has a trace of its own.
     pub(crate) fn begin(self: &Arc<Self>, key: Option<u64>, is_refresh: bool) {
-        let trace = if is_refresh { new_trace() } else { self.cause.trace };
-        let context = TraceContext { trace, span: new_span(), ..self.cause };
+        let marked = self.marked.get().filter(|marked| marked.is_refresh == is_refresh);
         // A second load of the request has the span of the first one.
-        let _ = self.begun.set(BegunLoad { context, is_refresh });
+        let _ = self.begun.set(marked.copied().unwrap_or_else(|| self.new_load(is_refresh)));
         if let Some(key) = key {
             *self.tracer.place(key).lock() = Some(KnownLoad { key, load: self.clone() });
         }
@@ -389,6 +418,28 @@ mod tests {
             (spans[0].context.trace, spans[0].parent),
             (leader.context.trace, Some(leader.context.span))
         );
+    }
+
+    #[test]
+    fn requests_refer_to_the_load_of_another_instance() {
+        let (tracer, exported) = tracer(1.0, false);
+        let elsewhere = tracer.begin(None);
+        let mark = elsewhere.load().mark(false).expect("the load may be exported");
+        elsewhere.load().begin(None, false);
+        assert_eq!(elsewhere.load().context(), Some(mark));
+        let leader = tracer.begin(None);
+        leader.load().wait_for(7, mark);
+        let follower = tracer.begin(None);
+        follower.follow(7);
+        let followed = [leader.load().remote.get(), follower.followed.get()];
+        for load in followed {
+            let load = load.expect("the load of the other instance");
+            load.want();
+            assert_eq!(load.context(), Some(mark));
+        }
+        assert!(exported.0.lock().is_empty(), "the other instance exports it");
+        let (quiet, _) = self::tracer(0.0, false);
+        assert_eq!(quiet.begin(None).load().mark(false), None, "it may not be exported");
     }
 
     #[test]

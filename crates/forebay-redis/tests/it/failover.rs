@@ -385,7 +385,7 @@ async fn a_master_that_is_lost_with_its_slots_concerns_those_alone() {
             continue;
         };
         match other.fixture.tier.acquire(claim(&kept)).await {
-            Ok(Lease::Held(waiting)) => break (permit, waiting),
+            Ok(Lease::Held(waiting, _)) => break (permit, waiting),
             _ => permit.release(Release::Abandoned).await,
         }
     };

@@ -39,7 +39,7 @@ pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [Fixture;
 
 pub(crate) fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false }
+    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false, mark: None }
 }
 
 pub(crate) async fn acquire(fixture: &Fixture, key: &Key) -> Lease {
@@ -50,13 +50,13 @@ pub(crate) async fn granted(fixture: &Fixture, key: &Key) -> Arc<dyn Permit> {
     match acquire(fixture, key).await {
         Lease::Granted(permit) => permit,
         Lease::Filled(_) => panic!("unexpected entry"),
-        Lease::Held(_) => panic!("another instance holds the lease"),
+        Lease::Held(..) => panic!("another instance holds the lease"),
     }
 }
 
 async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
     match acquire(fixture, key).await {
-        Lease::Held(waiting) => waiting,
+        Lease::Held(waiting, _) => waiting,
         Lease::Filled(_) => panic!("unexpected entry"),
         Lease::Granted(_) => panic!("expected the lease"),
     }
@@ -116,7 +116,7 @@ pub(crate) async fn elsewhere_having_seen(
     seen: Option<u64>,
 ) -> BoxFuture<'static, Woken> {
     match fixture.tier.acquire(Claim { seen, ..claim(key) }).await.unwrap() {
-        Lease::Held(waiting) => waiting,
+        Lease::Held(waiting, _) => waiting,
         _ => panic!("another instance holds the lease"),
     }
 }
@@ -254,7 +254,7 @@ async fn lease_moves_to_a_variant_atomically() {
     assert!(permit.is_held());
     let variant = |boarded| Claim { boarded, ..claim(&primary) };
     let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
-    let Lease::Held(waiting) = asked else { panic!("the leader has it") };
+    let Lease::Held(waiting, _) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
     let Lease::Granted(english_permit) = asked else { panic!("expected the lease of the variant") };
     // A lease cannot be moved to a variant that another instance loads.
@@ -313,7 +313,7 @@ async fn value_of_an_ended_lease_is_not_accepted() {
     let waiters = name("/").replacen(":d:", ":w:", 1);
     wait_number(&server, &["SCARD", &waiters], 1).await;
     proxy.set(Faults::default());
-    let Ok(Lease::Held(waiting)) = asking.await.unwrap() else { panic!("it is held") };
+    let Ok(Lease::Held(waiting, _)) = asking.await.unwrap() else { panic!("it is held") };
     assert!(matches!(within(waiting).await, Woken::Again), "it was for those before");
     fill(&c, &key, &next, b"new").await.unwrap();
     assert_eq!(a.body(&key).await.as_deref(), Some(&b"new"[..]));
@@ -339,7 +339,7 @@ async fn lease_is_renewed_and_ends_soon_after_its_holder() {
     proxy.set(Faults::flow(Flow::BlackHole));
     assert!(matches!(within(waiting).await, Woken::Again));
     let mut next = acquire(&other, &key).await;
-    while let Lease::Held(waiting) = next {
+    while let Lease::Held(waiting, _) = next {
         within(waiting).await;
         next = acquire(&other, &key).await;
     }
@@ -432,7 +432,7 @@ async fn lease_is_not_renewed_beyond_its_hard_limit() {
     let key = key("/");
     let permit = granted(&holder, &key).await;
     let mut next = acquire(&other, &key).await;
-    while let Lease::Held(waiting) = next {
+    while let Lease::Held(waiting, _) = next {
         within(waiting).await;
         next = acquire(&other, &key).await;
     }

@@ -488,6 +488,7 @@ impl Leases for Link {
                     woken.unwrap_or(Woken::Again)
                 }
                 .boxed(),
+                None,
             ))
         }
         .boxed()

@@ -1,8 +1,8 @@
 -- Returns an entry, or grants a lease. KEYS: entry, leases, waiters. ARGV: token, field, duration
 -- (ms), instance, stamp of the entry that the caller knows, prefix of valid values, maximum bytes,
 -- maximum leases, 1 to register a waiter, deadline of the caller on this server's clock (ms; 0 if
--- unknown), 1 if this is also the lookup. Returns {0} granted, {1, ms, lease digest} held by
--- another instance, {2, remaining TTL, value} entry found, {3} data of another program, {4} too
+-- unknown), 1 if this is also the lookup, mark of the load. Returns {0} granted, {1, ms, lease
+-- digest, mark} held by another instance, {2, remaining TTL, value} entry found, {3} data of another program, {4} too
 -- many leases, {5} too late. The lookup precedes this text: see `lookup.lua`.
 local span, at = tonumber(ARGV[3]), now()
 -- After a freeze, the requests of callers that gave up are executed. Their leases would block
@@ -18,7 +18,7 @@ if lease and lease.ends > at then
     if type(added) ~= 'number' then return { 3 } end
     keep(KEYS[3], left + 1000)
   end
-  return { 1, left, name_of(lease.token) }
+  return { 1, left, name_of(lease.token), lease.mark }
 end
 local most = tonumber(ARGV[8])
 if not lease and redis.call('HLEN', KEYS[2]) >= most then
@@ -29,6 +29,6 @@ if not lease and redis.call('HLEN', KEYS[2]) >= most then
   end
   if redis.call('HLEN', KEYS[2]) >= most then return { 4 } end
 end
-put_lease(KEYS[2], ARGV[2], { token = ARGV[1], ends = at + span, since = at })
+put_lease(KEYS[2], ARGV[2], { token = ARGV[1], ends = at + span, since = at, mark = ARGV[12] })
 keep(KEYS[2], span)
 return { 0 }

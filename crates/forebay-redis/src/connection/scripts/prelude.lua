@@ -1,7 +1,7 @@
 -- Functions for all scripts. Data in Redis is untrusted: a wrong type is an error from `pcall`, and
 -- a value that cannot be parsed belongs to another program.
 local WAITERS_MAX = 4096
-local LEASE_LEN_MAX = 64
+local LEASE_LEN_MAX = 128
 
 local function now()
   local time = redis.call('TIME')
@@ -12,15 +12,16 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- A lease: token of 16 bytes, end, and time of the request. Returns whether other data is in its
--- place, and the lease.
+-- A lease: token of 16 bytes, end, time of the request, and the mark of the load, if it has one.
+-- Returns whether other data is in its place, and the lease.
 local function lease_of(leases, field)
   local found = redis.pcall('HGET', leases, field)
   if type(found) == 'boolean' then return false, nil end
   if type(found) ~= 'string' or #found > LEASE_LEN_MAX then return true, nil end
-  local ends, since = string.match(found, '^(%d+) (%d+)$', 17)
+  local ends, since, mark = string.match(found, '^(%d+) (%d+) ?([!-~]*)$', 17)
   if not ends then return true, nil end
-  return false, { token = string.sub(found, 1, 16), ends = tonumber(ends), since = tonumber(since) }
+  local token = string.sub(found, 1, 16)
+  return false, { token = token, ends = tonumber(ends), since = tonumber(since), mark = mark }
 end
 
 local function keep(name, span)
@@ -28,7 +29,9 @@ local function keep(name, span)
 end
 
 local function put_lease(leases, field, lease)
-  redis.call('HSET', leases, field, lease.token .. text(lease.ends) .. ' ' .. text(lease.since))
+  local value = lease.token .. text(lease.ends) .. ' ' .. text(lease.since)
+  if lease.mark and lease.mark ~= '' then value = value .. ' ' .. lease.mark end
+  redis.call('HSET', leases, field, value)
 end
 
 -- Returns the version floor as twenty digits; the empty string is below every version.

@@ -5,6 +5,7 @@
 //! token.
 
 mod audit;
+mod curve;
 mod events;
 mod explain;
 mod format;

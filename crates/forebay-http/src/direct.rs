@@ -110,6 +110,7 @@ impl DirectHits {
             let _ = limiter.admit(peer.client, now);
         }
         self.service.metrics().count_found();
+        self.service.metrics().sample(key.borrowed(), &outcome.entry, now);
         if !site.settings.rule_set.is_empty() {
             rules.count_matches(site);
         }

@@ -15,10 +15,11 @@ mod totals;
 mod usage;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use forebay_core::{KeyRef, Why};
-use forebay_engine::{Engine, Event, Observer, Outcome, Source};
+use forebay_core::{KeyRef, Timestamp, Why};
+use forebay_engine::{Engine, Entry, Event, Observer, Outcome, Source};
 use forebay_tls::store::CertificateStore;
 use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
@@ -31,7 +32,7 @@ use prometheus_client::registry::Registry;
 use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::record::decisions::Decisions;
-use crate::record::{End, LoadFeed, Record, SiteSlot};
+use crate::record::{End, KeySamples, LoadFeed, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use compress::CompressMetrics;
@@ -105,6 +106,8 @@ pub struct Metrics {
     registry: Registry,
     decisions: Arc<Decisions>,
     ended_loads: Arc<LoadFeed>,
+    samples: KeySamples,
+    predicted: Family<FactorLabel, Gauge<f64, AtomicU64>>,
     responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
     loads: Family<LoadLabels, Counter>,
@@ -154,6 +157,7 @@ labels! {
     ResultLabel { result: &'static str }
     LimitLabel { limit: &'static str }
     TierLabel { tier: &'static str }
+    FactorLabel { factor: &'static str }
     EvictionLabels { tier: &'static str, reason: &'static str }
 }
 
@@ -172,6 +176,8 @@ impl Metrics {
             registry: Registry::with_prefix("forebay"),
             decisions: Arc::default(),
             ended_loads: Arc::default(),
+            samples: KeySamples::default(),
+            predicted: Family::default(),
             responses: Arc::default(),
             lookups: Family::default(),
             loads: Family::default(),
@@ -326,6 +332,12 @@ impl Metrics {
             self.tier_entries.clone(),
         );
         registry.register(
+            "hit_ratio_predicted",
+            "Estimated share of lookups in memory that are hits if memory were this many times its \
+             size; absent before enough requests were sampled",
+            self.predicted.clone(),
+        );
+        registry.register(
             "evictions",
             "Entries evicted from a tier (memory, disk), by reason; room means for lack of space",
             self.evictions.clone(),
@@ -380,6 +392,26 @@ impl Metrics {
     /// Returns the last decisions about loads.
     pub(crate) fn decisions(&self) -> &Arc<Decisions> {
         &self.decisions
+    }
+
+    /// Returns the samples of requests for a model of memory.
+    #[must_use]
+    pub const fn samples(&self) -> &KeySamples {
+        &self.samples
+    }
+
+    /// Samples a request that memory or a load answered with an entry that may be stored.
+    #[inline]
+    pub(crate) fn sample(&self, key: KeyRef<'_>, entry: &Entry, now: Timestamp) {
+        self.samples.add(key, entry, now);
+    }
+
+    /// Replaces the estimated hit ratios, by the size of memory as a multiple of the present one.
+    pub fn set_predicted(&self, ratios: &[(&'static str, f64)]) {
+        self.predicted.clear();
+        for (factor, ratio) in ratios {
+            self.predicted.get_or_create(&FactorLabel { factor }).set(*ratio);
+        }
     }
 
     /// Returns the feed of loads that have ended.

@@ -10,6 +10,7 @@ mod feed;
 mod labels;
 pub(crate) mod loads;
 mod open;
+mod samples;
 pub(crate) mod thread_number;
 mod trace;
 
@@ -23,6 +24,7 @@ pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
 pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
 pub use loads::{LoadEntry, LoadFeed};
+pub use samples::{KeySample, KeySamples};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
 pub use trace::{LoadExchange, LoadSpan, RequestSpan, SpanExporter, TraceSettings, Tracer};
 pub(crate) use trace::{LoadTrace, RequestTrace};

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
+use super::curve::{Curve, FACTORS, Lookups, Sampled};
 use super::history::{GlobalTotals, History};
 use super::reasons::{self, Since};
 use super::{AdminState, health, origins, usage};
@@ -40,6 +41,7 @@ struct EventParts {
 /// State of the sampling.
 pub(crate) struct Monitor {
     history: Mutex<History>,
+    curve: Mutex<Curve>,
     pub(super) since: Since,
     /// Newest second, counted since 1970.
     tick: watch::Sender<u64>,
@@ -53,6 +55,7 @@ impl Monitor {
         let now = since_1970();
         Self {
             history: Mutex::new(History::new(now)),
+            curve: Mutex::new(Curve::new()),
             since: Since::default(),
             tick: watch::Sender::new(now),
             common: Mutex::new(EventParts { members: "".into(), is_healthy: true }),
@@ -108,14 +111,38 @@ fn sample(state: &AdminState, now: u64) {
     let waiting = sites.iter().map(|site| site.waiting).sum();
     let global = GlobalTotals { waiting, cpu_seconds: usage::of_process().cpu_seconds, tiers };
     let tiers = shown_tiers(state, &global);
-    let common = common(state, tiers);
+    let curve = predict(state, &global);
+    let common = common(state, tiers, &curve);
     state.monitor.history.lock().add(now, sites, global);
     *state.monitor.common.lock() = common;
     let _ = state.monitor.tick.send_replace(now);
 }
 
+/// Names of the [`FACTORS`].
+const FACTOR_NAMES: [&str; FACTORS.len()] = ["0.5", "1", "2", "4"];
+
+/// Adds the samples of the last second to the models of memory. Returns the estimates for an event.
+fn predict(state: &AdminState, global: &GlobalTotals) -> Value {
+    let (metrics, engine) = (state.service.metrics(), state.service.engine());
+    let (samples, share) = (metrics.samples().drain(), metrics.samples().share());
+    let Some(memory) = global.tiers.first() else { return Value::Null };
+    let size = state.bounds.memory.saturating_sub(engine.traffic().in_flight_limit);
+    let sampled = Sampled { size, share, entries: memory.entries };
+    let lookups = Lookups { hits: memory.hits, all: memory.lookups };
+    let mut curve = state.monitor.curve.lock();
+    if curve.add(&samples, state.started.elapsed(), lookups, sampled) {
+        metrics.samples().halve();
+    }
+    let predicted = curve.predicted(share);
+    let ratios = predicted.map(|ratios| {
+        std::array::from_fn::<_, { FACTORS.len() }, _>(|at| (FACTOR_NAMES[at], ratios[at]))
+    });
+    metrics.set_predicted(ratios.as_ref().map_or(&[], |ratios| &ratios[..]));
+    json!({ "size": size, "missing": curve.missing(), "ratios": predicted })
+}
+
 /// Returns the parts of an event that are equal for all streams.
-fn common(state: &AdminState, tiers: Vec<Value>) -> EventParts {
+fn common(state: &AdminState, tiers: Vec<Value>, curve: &Value) -> EventParts {
     let reasons = state.monitor.since.note(reasons::current(state));
     for because in Because::ALL {
         let is_degraded = reasons.iter().any(|(reason, _)| reason.because == because);
@@ -131,6 +158,7 @@ fn common(state: &AdminState, tiers: Vec<Value>) -> EventParts {
         "url": state.url,
         "paths": super::PATHS,
         "tiers": tiers,
+        "curve": curve,
     });
     let common = common.to_string();
     let members = Arc::from(&common[1..common.len() - 1]);

@@ -174,7 +174,7 @@ impl RequestFields {
         self.trace.as_ref()?.recorded_id()
     }
 
-    /// Adds the request line and the host.
+    /// Adds the request line and the host, without user information, which may be a password.
     pub(crate) fn with_line(
         self,
         method: &Method,
@@ -187,6 +187,7 @@ impl RequestFields {
             Version::HTTP_10 => "HTTP/1.0",
             _ => "HTTP/1.1",
         };
+        let host = host.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
         let method = text(method.as_str().as_bytes());
         Self { method, target: text(target.as_bytes()), protocol, host: text(host), ..self }
     }

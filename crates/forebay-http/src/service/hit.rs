@@ -91,6 +91,8 @@ impl Service {
         }
         secure::add_hsts(&mut response, routed.site, routed.peer.scheme);
         self.metrics.count_found();
+        let now = self.engine.clock().now();
+        self.metrics.sample(ask.key, &obtained.entry, now);
         response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Hit));
         response
     }

@@ -234,7 +234,7 @@ impl<'s> OriginRequest<'s> {
         obtained: &Outcome,
         method: &Method,
     ) -> LabelledResponse {
-        self.count(obtained);
+        self.count_sampled(load_request.key.borrowed(), obtained);
         let head = RequestHead { method, headers: load_request.load.headers() };
         let details = load_request.load.details();
         let ask = self.ask(load_request.key.borrowed(), load_request.demand, load_request.load);
@@ -254,6 +254,15 @@ impl<'s> OriginRequest<'s> {
         let now = self.service.engine().clock().now();
         let staleness = obtained.entry.meta.staleness(now);
         self.service.metrics().count_obtained(&self.site.settings.id, obtained, staleness);
+    }
+
+    /// Counts a response, and samples its key if its entry is stored.
+    fn count_sampled(&self, key: KeyRef<'_>, obtained: &Outcome) {
+        self.count(obtained);
+        if !matches!(obtained.source, Source::Passed | Source::Led { stored: false, .. }) {
+            let now = self.service.engine().clock().now();
+            self.service.metrics().sample(key, &obtained.entry, now);
+        }
     }
 
     /// Answers a HEAD without a usable stored response: it is forwarded, and its response is not

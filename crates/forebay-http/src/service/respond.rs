@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 
 use super::route::{INVALID_HOST, LoggedRequest, Routed};
 use super::{Service, secure};
+use crate::client::logged_path;
 use crate::compress::choose::Chosen;
 use crate::failure::Failure;
 use crate::load::LoadDetails;
@@ -104,7 +105,7 @@ impl Service {
         tracing::debug!(
             method = %parts.method,
             host,
-            target = %parts.uri,
+            path = logged_path(parts.uri.path()),
             request = %id,
             code = failure.code(),
             "client request rejected: {failure}"

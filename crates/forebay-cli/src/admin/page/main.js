@@ -8,7 +8,7 @@ import { $, make, say } from "./dom.js";
 import { span } from "./format.js";
 import { showHealth, showState } from "./state.js";
 import { Store } from "./store.js";
-import { showNotices, showOrigins, showTiers } from "./tables.js";
+import { showCurve, showNotices, showOrigins, showTiers } from "./tables.js";
 import { startTop } from "./top.js";
 
 /** Milliseconds without an event after which the numbers are old. */
@@ -32,6 +32,7 @@ function draw() {
   if (!view.event) return;
   showTiers(store, view.event.tiers);
   showOrigins(view.event.origins);
+  showCurve(view.event.curve);
   const isIdle = !hasTraffic(store);
   $("no-traffic").hidden = !isIdle;
   if (isIdle) say($("curl"), `curl -i ${view.event.url ?? "http://127.0.0.1:8080"}/`);

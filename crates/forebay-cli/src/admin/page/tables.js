@@ -1,6 +1,6 @@
 // Tables of tiers and origin servers, and the list of warnings and purges.
 
-import { $, make, row } from "./dom.js";
+import { $, make, row, say } from "./dom.js";
 import { bytes, count, duration, percent, rate, time } from "./format.js";
 
 const state = (word, isGood) => [word, isGood ? "good" : "trouble"];
@@ -43,6 +43,23 @@ export function showOrigins(origins) {
       server.site, server.endpoint, state(...stateOf(server)),
       [`${count(connections)} of ${count(max)}`, "n"], [count(waiting), isFull ? "n trouble" : "n"],
     );
+  }));
+}
+
+const FACTORS = [[0.5, "½ ×"], [1, "now"], [2, "2 ×"], [4, "4 ×"]];
+
+/** Estimated share of hits for other sizes of memory. */
+export function showCurve(curve) {
+  if (!curve) return;
+  $("curve").hidden = false;
+  const { size, missing, ratios } = curve;
+  $("curve-table").hidden = ratios === null;
+  say($("curve-missing"), ratios === null ? `Estimates begin after ${count(missing)} further sampled requests.` : "");
+  if (ratios === null) return;
+  $("curve-rows").replaceChildren(...FACTORS.map(([factor, name], place) => {
+    const points = 100 * (ratios[place] - ratios[1]);
+    const change = factor === 1 ? "–" : `${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(1)} points`;
+    return row(`${name} (${bytes(size * factor)})`, [percent(ratios[place], 1), "n"], [change, "n"]);
   }));
 }
 

@@ -234,6 +234,14 @@ const SOAKS: &[(&str, Step)] = &[
         .with(&[(NEEDS_TOOLS, "yes")]),
     ),
     (
+        "explain",
+        Step::new(
+            "explanations before each request of 10,000 generated histories",
+            "test -p forebay-http --release --test it --locked explain::histories::",
+        )
+        .with(&[("FOREBAY_EXPLAIN_HISTORIES", "10000")]),
+    ),
+    (
         "parsers",
         Step::new(
             "100,000 forwarded requests, read by the parser of Node",

@@ -248,10 +248,16 @@ impl AdminHandler {
                 let format = format::preferred(request.headers());
                 format::answer(format, self.metrics(format))
             }
-            (&Method::GET, "/explain") => explain::answer(&self.state.service, &query).await,
+            (&Method::GET, "/explain") => {
+                let redaction = self.state.log.redaction();
+                explain::answer(&self.state.service, &redaction, &query).await
+            }
             (&Method::GET, "/tail") => live::tail(&self.state.live, &query),
             (&Method::GET, "/top") => live::top(&self.state.live, &query),
-            (&Method::POST, "/explain") => explain::answer_live(&self.state.service, request).await,
+            (&Method::POST, "/explain") => {
+                let redaction = self.state.log.redaction();
+                explain::answer_live(&self.state.service, &redaction, request).await
+            }
             (&Method::GET, "/history") => events::history(&self.state, &query),
             (&Method::GET, "/events") => events::events(&self.state, &query),
             (&Method::GET, "/notices") => events::notices(&self.state),

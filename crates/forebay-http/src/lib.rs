@@ -59,8 +59,9 @@ pub use metrics::{DrainCut, Metrics};
 pub use origin_status::BudgetStatus;
 pub use phase::Phase;
 pub use record::{
-    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, KeySample, KeySamples, LoadEntry, LoadExchange, LoadFeed,
-    LoadSpan, MethodLabel, Outcome, RequestFields, RequestId, RequestSpan, SiteSlot, SpanExporter, TraceSettings, Tracer,
+    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, KeySample, KeySamples, LoadEntry,
+    LoadExchange, LoadFeed, LoadSpan, MethodLabel, Outcome, RequestFields, RequestId, RequestSpan,
+    SiteSlot, SpanExporter, TraceSettings, Tracer,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

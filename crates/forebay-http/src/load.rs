@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Key, KeyRef};
+use forebay_engine::lease::LoadMark;
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
     Loaded, Outcome, Select, UnsharedLoad, Waiting, Watch,
 };
-use forebay_engine::lease::LoadMark;
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
 use forebay_semantics::trace_context::TraceContext;

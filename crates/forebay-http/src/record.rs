@@ -24,8 +24,8 @@ pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
 pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
 pub use loads::{LoadEntry, LoadFeed};
-pub use samples::{KeySample, KeySamples};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
+pub use samples::{KeySample, KeySamples};
 pub use trace::{LoadExchange, LoadSpan, RequestSpan, SpanExporter, TraceSettings, Tracer};
 pub(crate) use trace::{LoadTrace, RequestTrace};
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use forebay_http::explanation::Explanation;
 use forebay_http::{ExplainRequest, Service};
 use forebay_semantics::Scheme;
 use http::header::{HeaderName, HeaderValue};
@@ -15,6 +16,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use super::{Answer, json_answer, problem};
+use crate::log::access::Redaction;
 
 /// Maximum number of header fields of a request.
 const FIELDS_MAX: usize = 100;
@@ -43,15 +45,19 @@ struct Asked {
 }
 
 /// Explains the request in a query: `url`, and optionally `header` (several), `method`, `client`.
-pub(super) async fn answer(service: &Service, query: &str) -> Answer {
+pub(super) async fn answer(service: &Service, redaction: &Redaction, query: &str) -> Answer {
     match Asked::of_query(query).and_then(Asked::request) {
-        Ok(request) => report(&service.explain(&request).await),
+        Ok(request) => report(service.explain(&request).await, redaction),
         Err(sentence) => problem(StatusCode::BAD_REQUEST, &sentence),
     }
 }
 
 /// Asks the origin, and explains the request with its response.
-pub(super) async fn answer_live(service: &Service, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer_live(
+    service: &Service,
+    redaction: &Redaction,
+    request: Request<Incoming>,
+) -> Answer {
     let body = Limited::new(request.into_body(), BODY_MAX).collect();
     let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
         return problem(
@@ -77,11 +83,16 @@ pub(super) async fn answer_live(service: &Service, request: Request<Incoming>) -
         );
     }
     let live = service.ask_for_explanation(&request).await;
-    report(&service.explain_with(&request, live).await)
+    report(service.explain_with(&request, live).await, redaction)
 }
 
-fn report(explanation: &forebay_http::explanation::Explanation) -> Answer {
-    match serde_json::to_value(explanation) {
+/// Returns the explanation without the secret parameters of the URL.
+fn report(mut explanation: Explanation, redaction: &Redaction) -> Answer {
+    let targets = explanation.key.iter_mut().map(|key| &mut key.target);
+    for text in targets.chain([&mut explanation.url]) {
+        *text = redaction.target(text).into_owned();
+    }
+    match serde_json::to_value(&explanation) {
         Ok(value) => json_answer(StatusCode::OK, &value),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }

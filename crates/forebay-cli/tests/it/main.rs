@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `acme` | automatic certificates from pebble, a test server of Let's Encrypt |
+//! | `alerts` | drills of the alerts in `deploy` |
 //! | `apart` | no client receives the response of another, over all tiers and several instances |
 //! | `start` | flags, environment variables and files; errors at the start |
 //! | `serve` | all threads share one cache |
@@ -26,6 +27,7 @@
 //! | `shared` | shared Redis tier: hits, and the cost of failures |
 //! | `servers` | Redis per site, replicas, Cluster, Sentinels, TLS; signatures; health |
 //! | `second_parser` | forwarded requests, read by the parser of Node |
+//! | `secrets` | planted secrets are in no log, page, feed, span or explanation |
 //! | `tier` | slow, frozen or unreachable Redis, and foreign values in it |
 //! | `tls` | TLS listeners, certificates, redirects |
 //! | `tools` | `check`, `origin` and `help` |
@@ -88,6 +90,7 @@ mod rules_explain;
 mod rules_keys;
 mod rules_metrics;
 mod second_parser;
+mod secrets;
 mod serve;
 mod servers;
 mod shared;

@@ -264,9 +264,9 @@ async fn followers_of_another_instance_refer_to_the_span_of_the_load() -> anyhow
     assert_eq!((loads.len(), origin.requests()), (1, 1));
     let requests = of_kind(&spans, SpanKind::Server);
     let links: Vec<_> = requests.iter().flat_map(|span| &span.links).collect();
-    let resolved = links.iter().filter(|link| {
-        (&link.trace_id, &link.span_id) == (&loads[0].trace_id, &loads[0].span_id)
-    });
+    let resolved = links
+        .iter()
+        .filter(|link| (&link.trace_id, &link.span_id) == (&loads[0].trace_id, &loads[0].span_id));
     assert_eq!((requests.len(), resolved.count(), links.len()), (51, 50, 50));
     Ok(())
 }

@@ -46,6 +46,20 @@ const ROUNDS_MAX: usize = 3;
 /// Cause of the error of a caller that no flight accepts.
 const FULL: &str = "too many requests wait for this key";
 
+/// Reason for which a caller loads alone.
+#[derive(Clone, Copy)]
+struct Alone {
+    why: Why,
+    /// Pass marker of the key, if that is the reason.
+    marked: Option<Marked>,
+}
+
+impl Alone {
+    const fn because(why: Why) -> Self {
+        Self { why, marked: None }
+    }
+}
+
 /// Result of a second lookup, after joining or following a flight.
 enum Again {
     /// An entry that answers the request; another load brought it.
@@ -119,8 +133,8 @@ impl Engine {
         let arrival = self.arrival();
         let mut passed_over = None;
         for _ in 0..ROUNDS_MAX {
-            if let Some(why) = self.must_load_alone(lookup) {
-                return self.load_alone(lookup, miss, why, load).await;
+            if let Some(alone) = self.must_load_alone(lookup) {
+                return self.load_alone(lookup, miss, alone, load).await;
             }
             if let Some(answer) = self.back_off(lookup, &miss) {
                 return answer;
@@ -157,10 +171,12 @@ impl Engine {
                 }
                 (Again::Missing, Some(leader)) => {
                     let rules = miss.rules(lookup);
-                    match self.lead(lookup, &miss, leader, rules, load).await {
+                    let (leading, result) = self.leading(leader, rules, load);
+                    match self.lead(lookup, &miss, leading, result).await {
                         Led::Answer(answer) => return answer,
                         Led::Retry(back, Some(why)) => {
-                            return self.load_alone(lookup, miss, why, back).await;
+                            let alone = self.alone(lookup, why);
+                            return self.load_alone(lookup, miss, alone, back).await;
                         }
                         Led::Retry(back, None) => load = back,
                     }
@@ -172,7 +188,7 @@ impl Engine {
                 (Again::Missing, None) | (Again::OtherKey, _) => {}
             }
         }
-        self.load_alone(lookup, miss, Why::NotShareable, load).await
+        self.load_alone(lookup, miss, Alone::because(Why::NotShareable), load).await
     }
 
     /// Looks in memory once more.
@@ -214,15 +230,26 @@ impl Engine {
         }
     }
 
-    fn must_load_alone(&self, lookup: &Lookup<'_>) -> Option<Why> {
+    fn must_load_alone(&self, lookup: &Lookup<'_>) -> Option<Alone> {
         if lookup.demand.no_store {
-            return Some(Why::RequestNoStore);
+            return Some(Alone::because(Why::RequestNoStore));
         }
         if lookup.coalesce == Coalesce::Never {
-            return Some(Why::Bypass);
+            return Some(Alone::because(Why::Bypass));
         }
+        let marked = self.marked(lookup)?;
+        Some(Alone { why: Why::PassMarked, marked: Some(marked) })
+    }
+
+    /// Returns a reason for which the caller loads alone, after a message of another instance.
+    fn alone(&self, lookup: &Lookup<'_>, why: Why) -> Alone {
+        let marked = || self.marked(lookup).unwrap_or(Marked::Private);
+        Alone { why, marked: (why == Why::PassMarked).then(marked) }
+    }
+
+    fn marked(&self, lookup: &Lookup<'_>) -> Option<Marked> {
         let markers = &self.passes[lookup.credentials as usize];
-        markers.get(lookup.key, self.clock.now()).map(|_| Why::PassMarked)
+        markers.get(lookup.key, self.clock.now())
     }
 
     /// Returns the request to join a flight, or to start one.
@@ -241,9 +268,10 @@ impl Engine {
         self: &Arc<Self>,
         lookup: &Lookup<'_>,
         mut miss: Miss,
-        why: Why,
+        alone: Alone,
         load: L,
     ) -> Result<Outcome, LoadError> {
+        let Alone { why, marked } = alone;
         let request = self.join_request(lookup, &miss, None);
         let leader = self.flights.lead_alone(request, || self.log.position());
         // A purge may have come since the lookup, when the table had no flight that it could affect:
@@ -256,17 +284,20 @@ impl Engine {
         let rules = miss.rules(lookup);
         // An answer that is never fresh is stored in lower tiers all the same, and can be validated.
         // Private answers are in no tier.
-        let markers = &self.passes[lookup.credentials as usize];
-        let is_unfresh = markers.get(lookup.key, self.clock.now()) == Some(Marked::Unfresh);
-        let searches = why != Why::PassMarked || (is_unfresh && miss.prior.is_none());
+        let searches = match marked {
+            None => true,
+            Some(Marked::Unfresh) => miss.prior.is_none(),
+            Some(Marked::Private) => false,
+        };
         let tiers = rules.tiers.filter(|_| searches);
-        let is_unshared = !rules.store || (why == Why::PassMarked && !is_unfresh);
+        let is_unshared = !rules.store || marked == Some(Marked::Private);
         let rules = FillRules { tiers, lease_use: rules.lease_use.of_single(), ..rules };
-        let led = match load.options().unshared {
+        let (leading, result) = self.leading(leader, rules, load);
+        let led = match leading.options.unshared {
             UnsharedLoad::EndsWithCaller if is_unshared => {
-                self.lead_here(lookup, &miss, leader, rules, load).await
+                self.lead_here(lookup, &miss, leading, result).await
             }
-            _ => self.lead(lookup, &miss, leader, rules, load).await,
+            _ => self.lead(lookup, &miss, leading, result).await,
         };
         let outcome = match led {
             Led::Answer(answer) => answer?,
@@ -282,13 +313,10 @@ impl Engine {
         self: &Arc<Self>,
         lookup: &Lookup<'_>,
         miss: &Miss,
-        leader: LeaderGuard,
-        rules: FillRules,
-        load: L,
+        leading: Leading<L>,
+        result: oneshot::Receiver<LeaderResult<L>>,
     ) -> Led<L> {
-        let (reply, result) = oneshot::channel();
-        let flight = leader.flight().clone();
-        let leading = self.leading(leader, rules, load, reply);
+        let flight = leading.leader.flight().clone();
         // The future is large, and the runtime would move it several times.
         spawn(Box::pin(leading.run(miss.prior.clone())));
         let waited = self.wait(lookup, miss, &flight, result).await;
@@ -301,31 +329,29 @@ impl Engine {
         self: &Arc<Self>,
         lookup: &Lookup<'_>,
         miss: &Miss,
-        leader: LeaderGuard,
-        rules: FillRules,
-        load: L,
+        leading: Leading<L>,
+        result: oneshot::Receiver<LeaderResult<L>>,
     ) -> Led<L> {
-        let (reply, result) = oneshot::channel();
-        let flight = leader.flight().clone();
-        let leading = self.leading(leader, rules, load, reply);
+        let flight = leading.leader.flight().clone();
         let mut driven = DrivenLoad::new(leading.run(miss.prior.clone()), result);
         let waited = self.wait(lookup, miss, &flight, &mut driven).await;
         driven.continue_alone();
         self.led(lookup, miss, waited)
     }
 
+    /// Returns the leader with its load, and the receiver of the result for the caller.
     fn leading<L: Load>(
         self: &Arc<Self>,
         leader: LeaderGuard,
         rules: FillRules,
         load: L,
-        reply: oneshot::Sender<LeaderResult<L>>,
-    ) -> Leading<L> {
+    ) -> (Leading<L>, oneshot::Receiver<LeaderResult<L>>) {
+        let (reply, result) = oneshot::channel();
         if let Some(part) = load.batch() {
             part.departs();
         }
         let (engine, options) = (self.clone(), load.options());
-        Leading { engine, leader, rules, load, options, reply: Some(reply) }
+        (Leading { engine, leader, rules, load, options, reply: Some(reply) }, result)
     }
 
     /// Returns what the end of the wait for the own flight means for the caller.

@@ -10,13 +10,15 @@ use http::uri::Authority;
 #[must_use]
 pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
     // A lower-case host name or IPv4 address with at most one port needs no parser.
-    let host = text.bytes().take_while(|byte| is_of_host(*byte)).count();
-    match text.as_bytes().get(host) {
-        None if host > 0 => return Some(Cow::Borrowed(text)),
-        Some(b':') if host > 0 && is_port(&text[host + 1..]) => {
-            return Some(Cow::Borrowed(without_default_port(scheme, text)));
-        }
-        _ => {}
+    if !text.is_empty() && text.bytes().all(is_of_host) {
+        return Some(Cow::Borrowed(text));
+    }
+    if let Some((host, port)) = text.split_once(':')
+        && !host.is_empty()
+        && host.bytes().all(is_of_host)
+        && is_port(port)
+    {
+        return Some(Cow::Borrowed(without_default_port(scheme, text)));
     }
     if !has_sound_port(text) {
         return None;

@@ -106,15 +106,15 @@ impl LoadDetails {
         if self.own.get().is_some() { AnswerFor::Caller } else { AnswerFor::All }
     }
 
-    /// Returns the decoded form of a head. The head of the response that the load brought is decoded
-    /// already, the first time.
+    /// Returns the decoded form of the head of the response that the client gets. That of the load's
+    /// own response is decoded already, the first time.
     pub(crate) fn answer_of(&self, head: &Head) -> Option<Answer> {
         let is_it = |kept: &mut (Head, Answer)| match (kept.0.slice(), head.slice()) {
             (Some(kept), Some(head)) => std::ptr::eq(kept, head),
             _ => false,
         };
         let kept = self.kept.lock().take_if(is_it);
-        kept.map_or_else(|| Answer::of_head(head), |(_, answer)| Some(answer))
+        kept.map_or_else(|| Answer::take(head), |(_, answer)| Some(answer))
     }
 
     fn keep(&self, head: Head, answer: Answer) {

@@ -110,6 +110,8 @@ pub struct Metrics {
     predicted: Family<FactorLabel, Gauge<f64, AtomicU64>>,
     responses: Arc<ResponseMetrics>,
     lookups: Family<LookupLabels, Counter>,
+    /// Lookups in memory that found nothing, and a stale entry.
+    missed: [Counter; 2],
     loads: Family<LoadLabels, Counter>,
     load_seconds: Family<SiteLabel, SharedLatency>,
     loads_avoided: Family<AvoidedLabels, Counter>,
@@ -180,6 +182,7 @@ impl Metrics {
             predicted: Family::default(),
             responses: Arc::default(),
             lookups: Family::default(),
+            missed: Default::default(),
             loads: Family::default(),
             load_seconds: Family::default(),
             loads_avoided: Family::default(),
@@ -216,9 +219,10 @@ impl Metrics {
         for kind in PURGES {
             let _ = metrics.invalidations.get_or_create(&KindLabel { kind });
         }
-        for result in ["hit", "stale", "miss"] {
-            let _ = metrics.lookups.get_or_create(&LookupLabels { tier: "memory", result });
-        }
+        let of_memory = |result| LookupLabels { tier: "memory", result };
+        let _ = metrics.lookups.get_or_create(&of_memory("hit"));
+        metrics.missed = ["miss", "stale"]
+            .map(|result| metrics.lookups.get_or_create_owned(&of_memory(result)));
         for result in ["waited", "refused", "released"] {
             let _ = metrics.admissions.get_or_create(&ResultLabel { result });
         }
@@ -437,8 +441,9 @@ impl Metrics {
 
     /// Counts a lookup that found no usable entry.
     pub(crate) fn count_lookup(&self, why: Why) {
-        let result = if why == Why::UriMiss || why == Why::VaryMiss { "miss" } else { "stale" };
-        self.lookups.get_or_create(&LookupLabels { tier: "memory", result }).inc();
+        let [nothing, stale] = &self.missed;
+        let is_nothing = why == Why::UriMiss || why == Why::VaryMiss;
+        if is_nothing { nothing.inc() } else { stale.inc() };
     }
 
     /// Counts the origin fetch that a response avoided, and its staleness.

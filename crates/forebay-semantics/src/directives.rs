@@ -80,8 +80,12 @@ impl Directives {
     /// (RFC 9111 section 5.4).
     #[must_use]
     pub fn of_request(headers: &impl FieldLines) -> Self {
-        let mut found = Self::of_field(headers, &CACHE_CONTROL);
-        if !headers.has(&CACHE_CONTROL)
+        let (mut found, mut is_absent) = (Self::default(), true);
+        for line in headers.lines(&CACHE_CONTROL) {
+            is_absent = false;
+            Members::of(line).for_each(|member| found.take(member));
+        }
+        if is_absent
             && tokens(headers, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"))
         {
             found.no_cache = Some(Scope::Whole);
@@ -93,12 +97,8 @@ impl Directives {
     /// section 5.4), and so are targeted fields, which [`policy::Policy::of`] reads.
     #[must_use]
     pub fn of_response(headers: &impl FieldLines) -> Self {
-        Self::of_field(headers, &CACHE_CONTROL)
-    }
-
-    fn of_field(headers: &impl FieldLines, name: &HeaderName) -> Self {
         let mut found = Self::default();
-        for line in headers.lines(name) {
+        for line in headers.lines(&CACHE_CONTROL) {
             Members::of(line).for_each(|member| found.take(member));
         }
         found

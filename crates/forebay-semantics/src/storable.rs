@@ -13,7 +13,7 @@ use crate::freshness::lifetime::{
 };
 use crate::message::{Forced, Ignored, RequestRef, ResponseRef, Rules, SetCookieRemoval};
 use crate::ranges::partial::{ContentRange, received_range};
-use crate::validation::validate::validator;
+use crate::validation::validate::has_validator;
 use crate::variants::vary::{Selects, selects};
 
 /// Reason against storing a response in a shared cache.
@@ -352,7 +352,7 @@ impl<'a> Case<'a> {
         !lifetime.fresh.is_zero()
             || !lifetime.stale_while_revalidate.is_zero()
             || !lifetime.stale_if_error.is_zero()
-            || validator(answered.headers).is_some()
+            || has_validator(answered.headers)
     }
 }
 

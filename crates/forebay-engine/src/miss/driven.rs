@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::oneshot;
 
@@ -38,6 +38,7 @@ impl<R: Future<Output = ()>, T> Future for DrivenLoad<R, T> {
         {
             this.running = None;
         }
-        Pin::new(&mut this.result).poll(cx)
+        // The load alone sends the result, and it has just been polled.
+        Pin::new(&mut this.result).poll(&mut Context::from_waker(Waker::noop()))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_core::{Verdict, Why};
 
+use super::Alone;
 use crate::engine::Engine;
 use crate::fill::TierReport;
 use crate::fill::inspect::Inquiry;
@@ -59,7 +60,7 @@ impl Engine {
         if lookup.demand.only_if_cached {
             return Forecast::Failed(LoadError::NotCached);
         }
-        if let Some(why) = self.must_load_alone(lookup) {
+        if let Some(Alone { why, .. }) = self.must_load_alone(lookup) {
             return Forecast::Loads { why, is_alone: true };
         }
         match self.answer_in_back_off(lookup, miss) {

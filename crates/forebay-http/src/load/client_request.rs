@@ -35,6 +35,10 @@ use crate::stored::head::Answer;
 /// Field with the id of a request, as in the logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
+/// `-Host`, `X-Request-Id`, `Via` and `CDN-Loop`.
+const ADDED_FIELDS: usize = 6;
+
 /// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
 /// precise error message and gets the time to report it.
 const TIMEOUT_MARGIN: Duration = Duration::from_millis(5);
@@ -160,6 +164,7 @@ impl ClientRequest {
     /// forwarding fields generated.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
+        headers.reserve(ADDED_FIELDS);
         let authority = HeaderValue::from_str(&self.authority).ok();
         hop::strip_hop_by_hop(&mut headers);
         let sender = self.peer.sender(self.site.settings.is_forwarded_added);

@@ -11,7 +11,7 @@ use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
 use forebay_semantics::{cdn_loop, hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use crate::client::credentials;
@@ -112,7 +112,7 @@ impl<'s> OriginRequest<'s> {
         if let Some(hints) = early_hints(&self.site, &parts.headers, &pending.wanting) {
             self.interims.send(StatusCode::EARLY_HINTS, &hints);
         }
-        let done = match self.client_request(parts.headers) {
+        let done = match self.client_request(parts.headers, &parts.uri) {
             Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
                 // Boxed, because otherwise each GET would reserve space for it.
                 Box::pin(self.head(request, &pending)).await
@@ -126,12 +126,12 @@ impl<'s> OriginRequest<'s> {
     /// Forwards a request past the cache.
     pub(crate) async fn forward(self, parts: Parts, body: RequestBody) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let (method, mut headers) = (parts.method, parts.headers);
+        let (method, mut headers, uri) = (parts.method, parts.headers, parts.uri);
         if is_last_hop(&method, &mut headers) {
             let done = self.failed(&Failure::MethodNotAllowed, &headers);
             return self.finish(done);
         }
-        let done = match self.client_request(headers) {
+        let done = match self.client_request(headers, &uri) {
             Ok(request) => self.pass_on(request, method.clone(), body, CacheResult::Bypass).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -179,8 +179,8 @@ impl<'s> OriginRequest<'s> {
     ) -> FetchMode {
         let shares = self.rules.coalesce(&self.site) != Coalesce::Never;
         let for_one = shares || pending.demand.no_store || self.is_known_private(headers, pending);
-        let fetch_as_requested =
-            headers.contains_key(RANGE) || validate::has_cache_conditions(headers);
+        let fetch_as_requested = validate::may_be_conditional(headers)
+            && (headers.contains_key(RANGE) || validate::has_cache_conditions(headers));
         match *method {
             // A background refresh is shared, whichever request started it.
             Method::HEAD if !pending.wanting.is_served_first() => FetchMode::Head,
@@ -299,16 +299,20 @@ impl<'s> OriginRequest<'s> {
         }
     }
 
-    /// Returns the request in the form of a load.
+    /// Returns the request in the form of a load. `uri` is that of the client's request.
     pub(in crate::service) fn client_request(
         &self,
         headers: HeaderMap,
+        uri: &Uri,
     ) -> Result<ClientRequest, Failure> {
         if hop::loops(&headers) || cdn_loop::has_passed(&headers, &self.site.loop_marker) {
             return Err(Failure::Loop);
         }
-        let target = PathAndQuery::try_from(&*self.target)
-            .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?;
+        let target = match uri.path_and_query().filter(|asked| asked.as_str() == self.target) {
+            Some(asked) => asked.clone(),
+            None => PathAndQuery::try_from(&*self.target)
+                .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?,
+        };
         let clock = self.service.engine().clock().clone();
         let (site, authority) = (self.site.clone(), self.authority.clone());
         let (peer, interims) = (self.peer.clone(), self.interims.clone());

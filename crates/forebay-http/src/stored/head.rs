@@ -12,6 +12,7 @@ use forebay_engine::{Entry, Head};
 use forebay_semantics::FieldLines;
 use http::header::{AGE, CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use parking_lot::Mutex;
 
 /// Number of fields added to each response: `Age` and `Cache-Status`. A decoded map has capacity for
 /// them and is not rehashed.
@@ -41,6 +42,9 @@ pub struct Answer {
     pub headers: HeaderMap,
 }
 
+/// Decoded head of a response that one client gets. That client takes it.
+struct PassedHead(Mutex<Option<Answer>>);
+
 impl Answer {
     /// Encodes the head of an entry.
     #[must_use]
@@ -52,7 +56,16 @@ impl Answer {
     #[must_use]
     pub fn into_passed_head(self) -> Head {
         let size = size_of::<Self>();
-        Head::of_form(Arc::new(self), size)
+        Head::of_form(Arc::new(PassedHead(Mutex::new(Some(self)))), size)
+    }
+
+    /// Takes the decoded form of a head for the one client that gets the response. A head that is
+    /// stored is decoded.
+    pub(crate) fn take(head: &Head) -> Option<Self> {
+        match head.view::<PassedHead>() {
+            Some(PassedHead(answer)) => answer.lock().take(),
+            None => Self::decode(head.bytes()?),
+        }
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -103,13 +116,18 @@ impl Answer {
     /// Decodes a head; `None` if it is invalid.
     #[must_use]
     pub fn of_head(head: &Head) -> Option<Self> {
-        head.view::<Self>().cloned().or_else(|| Self::decode(head.bytes()?))
+        match head.view::<PassedHead>() {
+            Some(PassedHead(answer)) => answer.lock().clone(),
+            None => Self::decode(head.bytes()?),
+        }
     }
 
     /// Returns the status of a head; `None` if it is invalid.
     pub(crate) fn status_of(head: &Head) -> Option<StatusCode> {
-        let decoded = head.view::<Self>().map(|answer| answer.status);
-        decoded.or_else(|| StoredHead::parse(head.slice()?).map(|head| head.status))
+        match head.view::<PassedHead>() {
+            Some(PassedHead(answer)) => answer.lock().as_ref().map(|answer| answer.status),
+            None => StoredHead::parse(head.slice()?).map(|head| head.status),
+        }
     }
 }
 

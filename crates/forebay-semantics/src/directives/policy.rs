@@ -35,10 +35,8 @@ impl Policy {
     /// field of the target list, else `Cache-Control` and `Expires` (RFC 9213 section 2.2).
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
-        for name in TARGETED {
-            if let Some(said) = targeted(headers, &name) {
-                return Self { said, ruled_by: RuledBy::Targeted(name) };
-            }
+        if let Some((name, said)) = targeted_of(headers) {
+            return Self { said, ruled_by: RuledBy::Targeted(name) };
         }
         Self { said: Directives::of_response(headers), ruled_by: RuledBy::CacheControl }
     }
@@ -52,10 +50,20 @@ impl Policy {
 impl RuledBy {
     /// Returns the field whose directives [`Policy::of`] reads.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let mut names = TARGETED.into_iter();
-        let found = names.find(|name| targeted(headers, name).is_some());
-        found.map_or(Self::CacheControl, Self::Targeted)
+        targeted_of(headers).map_or(Self::CacheControl, |(name, _)| Self::Targeted(name))
     }
+}
+
+/// Returns the targeted field that applies, with its directives.
+fn targeted_of(headers: &HeaderMap) -> Option<(HeaderName, Directives)> {
+    // One pass over the names costs less than a lookup of each targeted field.
+    if !headers.keys().any(|name| name.as_str().ends_with("-cache-control")) {
+        return None;
+    }
+    TARGETED.into_iter().find_map(|name| {
+        let said = targeted(headers, &name)?;
+        Some((name, said))
+    })
 }
 
 /// Parses a targeted field, which is a structured dictionary. An invalid or empty one counts as absent

@@ -70,12 +70,17 @@ pub fn validator(headers: &HeaderMap) -> Option<Validator> {
     (tag.is_some() || modified.is_some()).then_some(Validator { tag, modified })
 }
 
+/// Returns `true` if a response has a [`validator`].
+pub(crate) fn has_validator(headers: &HeaderMap) -> bool {
+    let is_date = |date: &HeaderValue| http_date(date.as_bytes()).is_some();
+    single(headers, &ETAG).is_some_and(|tag| !tag.is_empty())
+        || single(headers, &LAST_MODIFIED).is_some_and(is_date)
+}
+
 /// Removes the client's conditions and ranges from a request whose response may be stored: they
 /// refer to the copy of one client, and the response is for all.
 pub fn strip_conditions(headers: &mut HeaderMap) {
-    // One pass over the names costs less than a lookup of each condition.
-    let is_condition = |name: &HeaderName| matches!(name.as_str().get(..3), Some("if-" | "ran"));
-    if !headers.keys().any(is_condition) {
+    if !may_be_conditional(headers) {
         return;
     }
     for name in &CONDITIONS {
@@ -215,6 +220,13 @@ pub fn private_not_modified_fields(answered: &HeaderMap) -> HeaderMap {
     };
     let kept = answered.iter().filter(|(name, _)| !describes_body(name));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Returns `false` if a request has no condition and no range: one pass over the names costs less than
+/// a lookup of each field.
+#[must_use]
+pub fn may_be_conditional(request: &HeaderMap) -> bool {
+    request.keys().any(|name| matches!(name.as_str().get(..3), Some("if-" | "ran")))
 }
 
 /// Returns true if a request has `If-None-Match` or `If-Modified-Since`. The origin may evaluate

@@ -214,7 +214,8 @@ impl Service {
             None => self.peek(routed, parts, headers, &lookup),
         };
         let why = course.why().unwrap_or(Why::UriMiss);
-        let client_request = OriginRequest::new(self, routed, why).client_request(headers.clone());
+        let client_request = OriginRequest::new(self, routed, why);
+        let client_request = client_request.client_request(headers.clone(), &parts.uri);
         if matches!(course, Course::Looked(_) | Course::Forwarded(_)) {
             let limited = self.rate_limited(routed, Counted::Fetches);
             let rejected = || {

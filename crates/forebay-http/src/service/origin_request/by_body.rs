@@ -31,7 +31,7 @@ impl OriginRequest<'_> {
             }
         };
         let method = parts.method;
-        let done = match self.client_request(parts.headers) {
+        let done = match self.client_request(parts.headers, &parts.uri) {
             Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };

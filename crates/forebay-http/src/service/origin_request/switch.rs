@@ -23,7 +23,7 @@ impl OriginRequest<'_> {
         protocols: HeaderValue,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let done = match self.client_request(parts.headers) {
+        let done = match self.client_request(parts.headers, &parts.uri) {
             Ok(request) => match self.ask_for(&request, protocols).await {
                 Ok(done) => done,
                 Err(error) => self.failed(&failure_of(error), &request.headers),

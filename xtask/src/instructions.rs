@@ -1,6 +1,7 @@
-//! `cargo xtask instructions`: instructions of the hit path, against the recorded counts.
+//! `cargo xtask instructions`: instructions of the hit path, of a pass and of a miss, against the
+//! recorded counts.
 //!
-//! The benchmark `hit_path` of forebay-http runs pieces of the hit path. Each piece runs twice under
+//! The benchmark `hit_path` of forebay-http runs them. Each piece runs twice under
 //! callgrind, [`SHORT`] and [`LONG`] times; the difference of both counts, divided by the difference
 //! of repetitions, is its cost without setup. Counts of two runs of one build differ by less than
 //! 0.2 %: hash seeds and tokio's random branches change.
@@ -37,7 +38,7 @@ const COUNTED: &str = "hit_path::measured*";
 const PIECE_MAX: Duration = Duration::from_secs(120);
 
 /// Pieces with a description for the page.
-const PIECES: [(&str, &str); 15] = [
+const PIECES: [(&str, &str); 17] = [
     ("answer", "the service answers a parsed request with a stored 1 KiB; both are dropped"),
     ("answer-rules", "like `answer`, in a site with 100 rules, of which 3 match"),
     ("bare-hyper", "the same request and answer with hyper and tokio only, without a cache"),
@@ -55,6 +56,16 @@ const PIECES: [(&str, &str); 15] = [
     ("look", "the engine finds a fresh entry: memory, clock, purges, verdict"),
     ("look-variant", "like `look`, with two request fields that select a variant"),
     ("memory-get", "the memory tier finds an entry; its reference is dropped"),
+    (
+        "miss",
+        "from the bytes of a request to the bytes of its answer, which the origin sends and memory \
+         stores; both connections are kept",
+    ),
+    (
+        "pass",
+        "from the bytes of a request to the bytes of its answer, which the origin sends and \
+         forbids to store; both connections are kept",
+    ),
     ("rules-0", "matching and merging in a site without rules"),
     ("rules-4", "matching and merging of 4 rules, of which 3 match"),
     (

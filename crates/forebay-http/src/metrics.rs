@@ -221,8 +221,8 @@ impl Metrics {
         }
         let of_memory = |result| LookupLabels { tier: "memory", result };
         let _ = metrics.lookups.get_or_create(&of_memory("hit"));
-        metrics.missed = ["miss", "stale"]
-            .map(|result| metrics.lookups.get_or_create_owned(&of_memory(result)));
+        metrics.missed =
+            ["miss", "stale"].map(|result| metrics.lookups.get_or_create_owned(&of_memory(result)));
         for result in ["waited", "refused", "released"] {
             let _ = metrics.admissions.get_or_create(&ResultLabel { result });
         }
@@ -443,7 +443,11 @@ impl Metrics {
     pub(crate) fn count_lookup(&self, why: Why) {
         let [nothing, stale] = &self.missed;
         let is_nothing = why == Why::UriMiss || why == Why::VaryMiss;
-        if is_nothing { nothing.inc() } else { stale.inc() };
+        if is_nothing {
+            nothing.inc()
+        } else {
+            stale.inc()
+        };
     }
 
     /// Counts the origin fetch that a response avoided, and its staleness.

@@ -26,7 +26,7 @@ pub(crate) fn connection(times: usize) -> Result<Run> {
         async move { Ok::<_, Infallible>(response) }
     });
     let answers = Arc::new(AtomicUsize::new(0));
-    let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), times, answers.clone());
+    let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), None, times, answers.clone());
     let mut served =
         Box::pin(http1::Builder::new().serve_connection(TokioIo::new(replay), service));
     Ok(Box::new(move || {

@@ -51,13 +51,22 @@ pub(crate) const HEAD: &str = "GET /products/0042?lang=en HTTP/1.1\r\n\
                     Accept-Encoding: gzip, deflate, br\r\n\
                     Connection: keep-alive\r\n\r\n";
 
-/// Service with one response in memory, and its runtime.
-struct Filled {
+/// Service with its runtime, mostly with one response in memory.
+pub(crate) struct Filled {
     runtime: Runtime,
-    service: Arc<Service>,
+    pub(crate) service: Arc<Service>,
 }
 
 impl Filled {
+    /// Creates a service without responses, in front of this origin.
+    pub(crate) fn empty(origin: SocketAddr) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let service = service(origin, RuleSet::empty(), None)?;
+        drop(entered);
+        Ok(Self { runtime, service })
+    }
+
     /// Fills the memory tier by a fetch, so that the response is stored in the normal way.
     fn new() -> Result<Self> {
         Self::with(RuleSet::empty(), None, vec![b'x'; BODY])
@@ -258,19 +267,25 @@ pub(crate) fn connection_plain(times: usize) -> Result<Run> {
 }
 
 fn connected(times: usize, filled: Filled) -> Result<Run> {
+    let answers = Arc::new(AtomicUsize::new(0));
+    let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), None, times, answers.clone());
+    let mut served = served(filled, replay);
+    Ok(Box::new(move || {
+        measured(&mut served);
+        answers.load(Ordering::Relaxed)
+    }))
+}
+
+/// Returns a function that serves a connection until its client closes it.
+pub(crate) fn served(filled: Filled, client: Replay) -> impl FnMut() {
     let Filled { runtime, service } = filled;
     let (stop, stopped) = watch::channel(false);
     let counters = Arc::new(GuardCounters::default());
     let connections =
         Connections { service, timeouts: ClientTimeouts::default(), counters, stop: stopped };
-    let answers = Arc::new(AtomicUsize::new(0));
-    let replay = Replay::new(Bytes::from_static(HEAD.as_bytes()), times, answers.clone());
     let mut served = Box::pin(async move {
-        connections.serve(replay, connection_info()).await;
+        connections.serve(client, connection_info()).await;
         drop(stop);
     });
-    Ok(Box::new(move || {
-        measured(|| runtime.block_on(&mut served));
-        answers.load(Ordering::Relaxed)
-    }))
+    move || runtime.block_on(&mut served)
 }

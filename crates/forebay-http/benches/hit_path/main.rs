@@ -1,21 +1,24 @@
-//! Parts of the hit path, each run a given number of times, for `cargo xtask instructions`.
+//! Parts of the hit path, and requests that the origin answers, each run a given number of times, for
+//! `cargo xtask instructions`.
 //!
 //! `hit_path CASE TIMES` runs one. Only the code in [`measured`]
 //! is counted, so filling the memory tier is not. One-time costs in it, such as the start and end
 //! of a connection, cancel out in the difference of two runs of different length.
 //!
-//! Every case returns its number of hits, so that a miss is never counted as a hit.
+//! Every case returns the number of requests that were answered as it describes, so that a miss is
+//! never counted as a hit.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 mod bare;
 mod front_end;
+mod origin_side;
 mod replay;
 mod rule_mix;
 mod rules;
 mod stores;
 
-/// Name of a part of the hit path, and its preparation for so many runs.
+/// Name of a case, and its preparation for so many runs.
 type Case = (&'static str, fn(usize) -> Result<Run>);
 
 /// Runs a case and returns the number of successful repetitions.
@@ -38,6 +41,8 @@ const CASES: &[Case] = &[
     ("rules-4", rules::four),
     ("rules-100", rules::hundred),
     ("rules-250", rules::many),
+    ("pass", origin_side::pass),
+    ("miss", origin_side::miss),
     ("bare-hyper", bare::connection),
 ];
 
@@ -48,7 +53,7 @@ fn main() -> Result<()> {
     let times: usize = times.parse().context("how many times?")?;
     let mut run = case.1(times)?;
     let found = run();
-    ensure!(found == times, "{found} of {times} were hits");
+    ensure!(found == times, "{found} of {times} were answered as expected");
     Ok(())
 }
 

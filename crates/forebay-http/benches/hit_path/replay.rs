@@ -1,6 +1,7 @@
-//! Client without a socket: repeats one request, each time after the response to the last.
+//! Client without a socket: sends one request again and again, each time after the last response.
 
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,8 @@ const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
 /// woken for the next one, as over a network.
 pub(crate) struct Replay {
     request: Bytes,
+    /// Place of a number in the request, which differs in each one.
+    number: Option<Range<usize>>,
     left: usize,
     turn: Turn,
     /// Waker of a read that found no bytes.
@@ -31,9 +34,23 @@ enum Turn {
 }
 
 impl Replay {
-    /// Sends `request` `times` times, then closes. Counts the responses in `answers`.
-    pub(crate) fn new(request: Bytes, times: usize, answers: Arc<AtomicUsize>) -> Self {
-        Self { request, left: times, turn: Turn::There, reader: None, answers }
+    /// Sends `request` `times` times, then closes. The bytes at `number`, if any, are another number
+    /// in each request. Counts the responses in `answers`.
+    pub(crate) fn new(
+        request: Bytes,
+        number: Option<Range<usize>>,
+        times: usize,
+        answers: Arc<AtomicUsize>,
+    ) -> Self {
+        Self { request, number, left: times, turn: Turn::There, reader: None, answers }
+    }
+
+    /// Writes the next request.
+    fn put(&self, buf: &mut ReadBuf<'_>) {
+        let Some(place) = &self.number else { return buf.put_slice(&self.request) };
+        buf.put_slice(&self.request[..place.start]);
+        buf.put_slice(format!("{:0width$}", self.left, width = place.len()).as_bytes());
+        buf.put_slice(&self.request[place.end..]);
     }
 
     /// Accepts the bytes of a response, which the server writes at once.
@@ -59,7 +76,7 @@ impl AsyncRead for Replay {
             Turn::There => {
                 self.left -= 1;
                 self.turn = Turn::Answering;
-                buf.put_slice(&self.request);
+                self.put(buf);
                 Poll::Ready(Ok(()))
             }
             Turn::Answering => {

@@ -83,7 +83,7 @@ func (c *tiered) getOrLoad(ctx context.Context, key string, load func() string) 
 
 func (c *tiered) load(key string, callers int, span time.Duration, size int) map[string]any {
 	var loads, errors atomic.Int64
-	micros := make([]int64, callers)
+	micros := make([]float64, callers)
 	var all sync.WaitGroup
 	for caller := range callers {
 		all.Add(1)
@@ -98,7 +98,7 @@ func (c *tiered) load(key string, callers int, span time.Duration, size int) map
 			if err != nil || len(value) != size {
 				errors.Add(1)
 			}
-			micros[caller] = time.Since(begun).Microseconds()
+			micros[caller] = float64(time.Since(begun).Nanoseconds()) / 1e3
 		}()
 	}
 	all.Wait()

@@ -149,7 +149,7 @@ impl Library {
             tokio::spawn(async move {
                 let begun = Instant::now();
                 let length = library.get_or_load(&key, loading).await;
-                (length, begun.elapsed().as_micros() as u64)
+                (length, begun.elapsed().as_secs_f64() * 1e6)
             })
         });
         let (mut errors, mut micros) = (0, Vec::with_capacity(callers));

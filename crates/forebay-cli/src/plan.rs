@@ -108,7 +108,12 @@ fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
     let mut keys = Keys::default();
     let unusable = each_request(&args.log, |request| keys.add(&request))?;
     if keys.requests() == 0 {
-        bail!("the log has no request: expected JSON, logfmt, common or combined lines");
+        let files: Vec<_> = args.log.iter().map(|file| file.display().to_string()).collect();
+        bail!(
+            "no request found in {}: expected JSON, logfmt, common or combined lines; {unusable} \
+             lines are none of these",
+            files.join(", ")
+        );
     }
     let share = (KEYS_MAX as f64 / keys.distinct().max(1) as f64).min(1.0);
     let mut models: Vec<Model> =

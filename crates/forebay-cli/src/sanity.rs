@@ -38,7 +38,7 @@ impl MachineFacts {
 /// Returns warnings about the configuration on this machine, one sentence each.
 ///
 /// # Errors
-/// If the process would be killed for want of memory.
+/// If `memory.size` is so large that the system would kill the process.
 pub(crate) fn check(config: &ResolvedConfig, facts: &MachineFacts) -> anyhow::Result<Vec<String>> {
     let mut warnings = warnings::of(config);
     warnings.extend(of_memory(config.memory.size, facts.memory)?);

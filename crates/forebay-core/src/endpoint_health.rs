@@ -138,7 +138,8 @@ impl OriginHealth {
         part.clamp(SHARE_MIN, 1.0)
     }
 
-    /// Returns the time of the next change of a state without an event.
+    /// Returns the earliest time after `now` at which the state of an endpoint changes by itself, such
+    /// as at the end of an ejection. `None` if no such change is due.
     #[must_use]
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         self.endpoints.iter().filter_map(|endpoint| endpoint.next_change(&self.rules, now)).min()

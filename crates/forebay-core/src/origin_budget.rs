@@ -224,7 +224,7 @@ impl OriginBudget {
         Allowance { slots: (self.total.slots / members).max(1), rate: self.total.rate / members }
     }
 
-    /// Records that a request came, for the demand.
+    /// Counts the arrival of a request. The demand that this member reports includes it.
     pub const fn arrived(&mut self) {
         self.arrivals += 1;
     }
@@ -256,12 +256,12 @@ impl OriginBudget {
         Ok(())
     }
 
-    /// Gives a slot back.
+    /// Gives back the slot of a request that has ended.
     pub const fn give_back(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Gives a slot and a request of the rate back that were not used.
+    /// Gives back a slot and one request of the rate, because the request was not sent.
     pub const fn give_back_unused(&mut self) {
         self.give_back();
         self.tokens += 1.0;

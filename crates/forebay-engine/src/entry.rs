@@ -334,8 +334,8 @@ impl Head {
         self.form.is_some()
     }
 
-    /// Returns a shared pointer to the view of the head. `None` if it has none, or one of another
-    /// type.
+    /// Returns a shared pointer to the view of the head, its decoded form of the front end. `None` if
+    /// the head has no view, or a view of another type.
     #[inline]
     #[must_use]
     pub fn shared_view<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {

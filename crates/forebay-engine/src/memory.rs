@@ -261,7 +261,8 @@ impl MemoryTier {
         }
     }
 
-    /// Puts a family of variants in the place of whatever stands there.
+    /// Stores a family of variants under a primary key, in place of another entry or family there. A
+    /// family of this generation stays.
     pub(crate) fn replace_family(
         &self,
         primary: KeyRef<'_>,

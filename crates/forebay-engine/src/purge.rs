@@ -23,7 +23,8 @@ use publish::{Propagation, Purged};
 
 impl Engine {
     /// Purges entries. After it returns, no later request gets an entry that the purge affected
-    /// (soft: not as fresh). Other instances are told; the result says whether they know.
+    /// (soft: not as fresh). The purge is published to other instances; the result says if that
+    /// succeeded.
     ///
     /// It takes as long as lower tiers and the bus need, within the bounds of their operations.
     /// Once begun it is completed, even if the caller drops the future.
@@ -44,9 +45,8 @@ impl Engine {
         self.log.watch(key)
     }
 
-    /// Purges entries of many keys. A load that starts while other instances are told may read from
-    /// a shared tier an entry that is about to be purged there, so the purge is recorded once more
-    /// afterwards.
+    /// Purges entries of many keys. A load that starts during the publication may read an entry from a
+    /// shared tier that is not purged there yet, so the purge is recorded once more afterwards.
     async fn purge_many(self: &Arc<Self>, what: &Purge, reach: Reach) -> Purged {
         let in_progress = self.record(what, reach);
         if self.lower.is_empty() && self.joined.is_none() {

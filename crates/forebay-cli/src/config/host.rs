@@ -66,7 +66,7 @@ fn fault(pattern: &str) -> Option<&'static str> {
     } else if !name.bytes().all(legal) {
         Some("has a character that is not allowed in a host name")
     } else if name.len() > NAME_MAX || name.split('.').any(|label| label.len() > LABEL_MAX) {
-        Some("is longer than a host name can be")
+        Some("is too long: a host name has at most 253 characters, and each label at most 63")
     } else if name.split('.').any(str::is_empty) {
         Some("must not have an empty label or a dot at its end")
     } else {

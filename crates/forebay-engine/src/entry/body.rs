@@ -328,9 +328,9 @@ impl BodyReader {
         }
     }
 
-    /// Skips the next bytes of a streaming body, without waiting for them or keeping them. Returns
-    /// their number, or 0 if nothing was skipped: of a complete body, because [`Body::part`] begins
-    /// at an offset, of a body for one caller, or because the reader has fallen behind.
+    /// Skips the next `bytes` bytes of a streaming body, without waiting for them or keeping them.
+    /// Returns `bytes`, or 0 if nothing was skipped. It skips nothing in a complete body (use
+    /// [`Body::part`]), in a body for one caller, or if the reader has fallen behind.
     pub fn skip(&mut self, bytes: u64) -> u64 {
         match &mut self.0 {
             Reading::Flowing(reader) if reader.skip(bytes) => bytes,

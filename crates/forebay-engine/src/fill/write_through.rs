@@ -171,8 +171,8 @@ impl<L: Load> Fill<L> {
         }
     }
 
-    /// Writes an entry to one tier. If the shared tier does not store it, waiting instances are
-    /// told at once.
+    /// Writes an entry to one tier. If the shared tier does not store it, the lease is released
+    /// at once, so that waiting instances continue.
     async fn write_one(&self, lower: &LowerTier, written: Written<'_>, mut reader: TierReader) {
         let result = self.write(lower, written, &mut reader).await;
         if lower.is_shared() {

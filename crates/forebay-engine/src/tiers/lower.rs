@@ -113,7 +113,7 @@ impl LowerTiers {
         self.tiers.iter().any(|lower| !lower.is_shared())
     }
 
-    /// Returns `true` if the tier with this index never returns an entry that it was told to purge.
+    /// Returns `true` if the tier with this index never returns an entry after its purge.
     pub(crate) fn carries_out_purges(&self, above: usize) -> bool {
         let lower = self.tiers.get(above);
         lower.is_some_and(|lower| !lower.is_shared() && lower.tier().carries_out_purges())

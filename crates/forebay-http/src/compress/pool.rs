@@ -73,7 +73,8 @@ impl CompressPool {
             started,
             expected = self.threads,
             cause = %error,
-            "threads for compression cannot be started: without any, clients get unencoded responses"
+            "threads for compression not started: with `started` = 0, clients get unencoded responses; \
+             raise the limit on threads of the process, then restart forebay"
         );
     }
 }

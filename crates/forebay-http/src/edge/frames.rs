@@ -151,7 +151,7 @@ struct Linger {
     end: Pin<Box<Sleep>>,
 }
 
-/// End of a connection whose client is told to calm down.
+/// End of a connection by GOAWAY (ENHANCE_YOUR_CALM).
 #[derive(Debug)]
 struct Calming {
     goaway: Bytes,
@@ -232,7 +232,7 @@ impl<S> FrameGuard<S> {
         self.control += control;
     }
 
-    /// Starts the clock of a head that is not complete, anew if it is another one.
+    /// Starts the clock of a head that is not complete; restarts it for another head.
     fn set_head_clock(&mut self, is_another: bool) {
         // A head within one read, which is the usual case, needs no clock.
         let is_open = self.is_in_head || self.received.is_within_other_than_data();

@@ -25,7 +25,7 @@ const STREAMS_JUDGED: u64 = 500;
 /// State that an HTTP/2 connection shares with its streams.
 #[derive(Debug)]
 pub(super) struct Streams {
-    /// Set when the client must be told to calm down.
+    /// Set when the connection must end with GOAWAY (ENHANCE_YOUR_CALM).
     pub(super) calm: AtomicBool,
     state: Mutex<State>,
     /// Open streams of all connections.

@@ -111,7 +111,8 @@ impl OriginMetrics {
         );
         registry.register(
             "retries",
-            "Requests sent to an origin again, and retries refused by the budget, by result",
+            "Retries of requests to an origin, by result (ok, failed; budget: not sent, because too \
+             many requests were retried)",
             self.retries.clone(),
         );
         registry.register(
@@ -126,7 +127,8 @@ impl OriginMetrics {
         );
         registry.register(
             "origin_admissions",
-            "Requests for admission to an origin, by result",
+            "Requests to an origin, by result of their admission (at-once, queued, timed-out, \
+             queue-full, over-budget)",
             self.admissions.clone(),
         );
         self.register_endpoints(registry);
@@ -136,7 +138,7 @@ impl OriginMetrics {
     fn register_endpoints(&self, registry: &mut Registry) {
         registry.register(
             "origin_up",
-            "Whether an origin server gets requests: 1 yes, 0 ejected or unhealthy",
+            "1 if an origin server gets requests, 0 while it is ejected or unhealthy",
             self.up.clone(),
         );
         registry.register(
@@ -146,7 +148,7 @@ impl OriginMetrics {
         );
         registry.register(
             "origin_requests",
-            "Requests to an origin server, by result",
+            "Requests to an origin server, by result (ok, failed)",
             self.requests.clone(),
         );
         registry.register(
@@ -157,7 +159,7 @@ impl OriginMetrics {
         );
         registry.register(
             "health_checks",
-            "Health checks of an origin server, by result",
+            "Health checks of an origin server, by result (passed, failed)",
             self.checks.clone(),
         );
         registry.register(
@@ -192,8 +194,8 @@ impl OriginMetrics {
         );
         registry.register(
             "origin_budget_lost",
-            "Whether the shared tier with the budget of an origin does not answer, so that this \
-             instance uses an equal part: 1 yes, 0 no",
+            "1 while the shared tier with the budget of an origin does not answer, so that this \
+             instance uses an equal part; otherwise 0",
             self.budget_lost.clone(),
         );
     }

@@ -177,8 +177,8 @@ impl Group {
                 site = &*self.site,
                 endpoint = &*endpoint.label,
                 seconds = length.as_secs_f64(),
-                "origin server ejected because requests failed in a row: it gets no requests for this \
-                 time"
+                "origin server ejected because requests failed in a row: it gets no requests for \
+                 `seconds`"
             );
         }
     }

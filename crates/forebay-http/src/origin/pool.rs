@@ -18,7 +18,7 @@ use super::connection::{Connection, OpenConnection};
 /// Number of lists of idle connections. Further threads share them.
 pub(super) const LISTS: usize = 64;
 
-/// Maximum number of remembered runtimes. When it is reached, indexes are assigned anew.
+/// Maximum number of remembered runtimes. When it is reached, indexes are assigned again from 0.
 const RUNTIMES_MAX: usize = 1_024;
 
 /// Maximum number of idle connections of one endpoint and worker.

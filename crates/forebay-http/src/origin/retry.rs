@@ -117,7 +117,7 @@ pub(super) struct Retrying<'a> {
 pub(super) enum Next<'a> {
     /// The result is final.
     Done(Result<Exchanged, FailedExchange>),
-    /// The same request is sent, nothing of which was sent before.
+    /// The request is sent, because nothing of it was sent before.
     Unsent(Box<Request<TrackedBody>>),
     /// The request is built and sent again.
     Again(&'a (dyn Fn() -> FetchRequest + Send + Sync)),

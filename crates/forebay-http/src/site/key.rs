@@ -41,8 +41,8 @@ pub(crate) fn stripped<'t>(site: &Site, path_and_query: &'t str) -> Option<Cow<'
     })
 }
 
-/// Returns the target of a path that the origin named, such as in `Location`. Only its query is
-/// normalised, because it has no prefix of the site.
+/// Returns the target of a path that the origin named, such as in `Location`, with a normalised
+/// query. No site prefix is removed, because the origin does not know it.
 #[must_use]
 pub fn inner_target<'t>(site: &Site, path_and_query: &'t str) -> Cow<'t, str> {
     normalise_query(&site.settings, Cow::Borrowed(path_and_query))

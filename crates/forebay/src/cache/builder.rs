@@ -166,10 +166,10 @@ impl<V: Send + Sync + 'static> Builder<V> {
         self
     }
 
-    /// Sets the maximum size in bytes of an entry in memory, with about 100 bytes of overhead and
-    /// without the key. Larger entries are not stored in memory; lower tiers may store them.
-    /// Default: a 64th of the memory bound, but at least 256 KiB or a quarter of the bound,
-    /// whichever is smaller. Not allowed with a bound on the number of values.
+    /// Sets the maximum size in bytes of an entry in memory. The size includes about 100 bytes of
+    /// overhead, and not the key. Larger entries are not stored in memory; lower tiers may store
+    /// them. Default: a 64th of the memory bound, but at least 256 KiB or a quarter of the bound,
+    /// whichever is smaller. With a bound on the number of values, [`build`](Self::build) fails.
     pub const fn value_max(mut self, bytes: u64) -> Self {
         self.value_max = Some(bytes);
         self

@@ -186,8 +186,8 @@ options! {
          limited.",
         "Nothing else is known of every client.";
     RATE_EXEMPT_HITS: bool = SiteRateLimit "exempt_hits", reader::TRUTH, Value("false");
-        "Whether requests that memory answers do not count. Those that disk, Redis or the origin \
-         answers count.",
+        "Exempts requests that memory answers from the limit. Requests that disk, Redis or the origin \
+         answer count.",
         "A limit on all requests is what most operators mean; hits cost the origin nothing.";
 
     BREAKER_ENABLED: bool = SiteBreaker "enabled", reader::TRUTH, Value("true");

@@ -69,7 +69,7 @@ options! {
         "Number of threads that serve requests; 0 means one per core.",
         "Requests never block a thread, so more threads than cores only add context switches.";
     LOG: Level = Top "log", reader::LEVEL, Value(r#""info""#);
-        "Minimum severity of logged messages.",
+        "Lowest level of messages that are logged.",
         "Shows events that need an operator, without a line per request.";
     LOG_FORMAT: LogFormat = Top "log_format", reader::LOG_FORMAT, Value(r#""auto""#);
         "Format of messages on stderr: `text` for people, `logfmt`, or `json` with one object per line. \
@@ -170,7 +170,7 @@ options! {
          /48), or `off`.",
         "Operators need the address of an abusive client; the law may require less.";
     ACCESS_QUERY: bool = Access "query", reader::KEEP_OR_DROP, Value(r#""keep""#);
-        "Whether targets in the access log and in live views have their query: `keep` or `drop`.",
+        "Query of targets in the access log and in live views: `keep` or `drop`.",
         "The query selects the response at most origins.";
     ACCESS_REDACT_QUERY: Vec<String> = Access "redact_query", reader::QUERY_NAMES, Value("[]");
         "Further query parameters whose values are replaced by `REDACTED`; `*` at the end of a name \
@@ -189,8 +189,8 @@ options! {
         "Time to the response head from which a response is traced in any case.",
         "Users notice a second.";
     TRACE_TRUST_INCOMING: bool = Trace "trust_incoming", reader::TRUTH, Value("false");
-        "Whether `traceparent` of clients is continued, with the decision of the client whether the trace \
-         is recorded.",
+        "Continues the traces in `traceparent` of clients, and lets clients decide whether their traces are \
+         recorded. `false` replaces `traceparent`.",
         "Any client could have all of its requests recorded.";
 
     ACME_AGREE_TO_TERMS: bool = TlsAcme "agree_to_terms", reader::TRUTH, Value("false");

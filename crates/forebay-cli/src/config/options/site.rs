@@ -79,7 +79,7 @@ options! {
          matches any ending.",
         "Only the site's operator knows which parameters do not change a response.";
     SITE_SORT_QUERY: bool = Site "sort_query", reader::TRUTH, Value("false");
-        "Whether query parameters are sorted before lookup and fetch.",
+        "Sorts query parameters before lookup and fetch.",
         "Some origins depend on the order of parameters.";
     SITE_COALESCE: bool = Site "coalesce", reader::TRUTH, Value("true");
         "Request coalescing: simultaneous requests for one entry share one fetch. With `false`, \
@@ -90,8 +90,8 @@ options! {
          the others. Without a shared tier it has no effect.",
         "Otherwise every additional instance adds a fetch.";
     SITE_DIRECT_HITS: bool = Site "direct_hits", reader::TRUTH, Value("true");
-        "Whether plain hits from memory are answered on a shorter path: GET and HEAD without body, \
-         range or `Connection` options. Responses are the same on both paths.",
+        "Answers plain hits from memory on a shorter path: GET and HEAD without body, range or \
+         `Connection` options. Responses are the same on both paths.",
         "A hit costs about a third. `false` shows whether a defect is in this path.";
     SITE_CLIENT_RELOADS_MAX: u32 = Site "client_reloads_max", reader::RATE,
         Derived("no limit");
@@ -100,17 +100,17 @@ options! {
          with `detail=reload-limited`.",
         "Only the site's operator knows whether clients may be refused a validated response.";
     SITE_STORE_SET_COOKIE: bool = Site "store_set_cookie", reader::TRUTH, Value("false");
-        "Whether responses with `Set-Cookie` may be stored.",
+        "Allows storing responses with `Set-Cookie`.",
         "A stored cookie would hand one client's session to all others.";
     SITE_SHARE_CODINGS: bool = Site "share_codings", reader::TRUTH, Value("false");
-        "Whether responses with `Content-Encoding` but without `Vary: Accept-Encoding` are served to \
-         clients with any `Accept-Encoding`. `false` stores them as if they had that `Vary`.",
+        "Serves responses with `Content-Encoding` but without `Vary: Accept-Encoding` to clients with \
+         any `Accept-Encoding`. `false` stores them as if they had that `Vary`.",
         "Many servers compress without `Vary`, and a client that does not accept the encoding cannot \
          read the body.";
     SITE_HEURISTICS_WITH_COOKIE: bool =
         Site "heuristics_with_cookie", reader::TRUTH, Value("false");
-        "Whether a response to a request with `Cookie` that has neither explicit freshness nor \
-         `public` gets a lifetime by `Last-Modified`, `default_ttl` or `negative_ttl`. If not, such \
+        "Gives a response to a request with `Cookie` a lifetime by `Last-Modified`, `default_ttl` or \
+         `negative_ttl`, although it has neither explicit freshness nor `public`. With `false`, such \
          a response is not stored.",
         "A response to a request with a session cookie is mostly about one user, even if its origin \
          does not say so.";
@@ -126,7 +126,7 @@ options! {
          forwarded. Each such request holds its body in memory.",
         "Fits searches and GraphQL queries; uploads are not worth buffering.";
     SITE_CACHE_GROUPS: bool = Site "cache_groups", reader::TRUTH, Value("false");
-        "Whether `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875) are honoured: the \
+        "Honours `Cache-Groups` and `Cache-Group-Invalidation` (RFC 9875): the \
          response to a POST, PUT, PATCH or DELETE then invalidates the groups that it names.",
         "Otherwise any part of the origin could invalidate the groups of another part.";
     SITE_CACHE_GROUPS_MAX: u64 = Site "cache_groups_max", reader::COUNT, Value("64"),
@@ -173,6 +173,6 @@ options! {
          purge of a URL then reaches all such responses of its path.",
         "The field is a draft, and each purge of a URL records a tag.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
-        "Whether error responses of the cache contain the cause.",
+        "Includes the cause in error responses of the cache.",
         "Causes contain internal addresses.";
 }

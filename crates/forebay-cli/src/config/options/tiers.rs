@@ -76,8 +76,8 @@ options! {
         "An outage of Redis should not become an outage of the site, and most pages may be 30 \
          seconds out of date.";
     REDIS_TRACKING: bool = Redis "tracking", reader::TRUTH, Value("false");
-        "Whether keys that other programs remove or overwrite in Redis are removed from memory and \
-         disk as well. Not supported with `cluster`.",
+        "Removes keys that other programs remove or overwrite in Redis from memory and disk as \
+         well. Not supported with `cluster`.",
         "It costs one message per stored response and instance, and other programs rarely write to \
          these keys.";
     REDIS_USER: String = Redis "user", reader::WORD, Derived("the URL's, or the default user");

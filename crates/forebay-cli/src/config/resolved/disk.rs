@@ -6,6 +6,7 @@ use super::{ResolvedDisk, default_from};
 use crate::config::file::File;
 use crate::config::options;
 use crate::config::provenance::Provenance;
+use crate::config::units::ShortSize;
 
 /// Maximum of the default for the largest body, in bytes.
 const OBJECT_MAX_DEFAULT: u64 = 1 << 30;
@@ -41,7 +42,8 @@ pub(super) fn disk(
     }
     let (path, size, object_max) = (folder.join(path?), size?, object_max?);
     if object_max > size / OBJECT_SHARE_MAX {
-        let message = "must be at most half of the size of the disk tier";
+        let half = ShortSize(size / OBJECT_SHARE_MAX);
+        let message = format!("must be at most half of the size of the disk tier, {half}");
         provenance.refuse(section, options::DISK_OBJECT_MAX.spec.name, message);
     }
     Some(Some(ResolvedDisk { path, size, object_max }))

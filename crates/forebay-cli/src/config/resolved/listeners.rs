@@ -82,13 +82,14 @@ pub(super) fn listeners(
         let is_taken = |other: &ListenAddress| *other == table.address && !takes_any_port(other);
         let mut before = short.iter().chain(&tables[..n]).map(|listener| &listener.address);
         if before.any(is_taken) {
-            let message = format!("\"{}\" is listened on already", table.address);
+            let message =
+                format!("\"{}\" is the address of another listener; remove one", table.address);
             provenance.refuse(section, options::LISTENER_ADDRESS.spec.name, message);
         }
     }
     let all: Vec<_> = short.into_iter().chain(tables).collect();
     if all.len() > LISTEN_MAX {
-        let message = format!("there are more than {LISTEN_MAX} listeners");
+        let message = format!("there are {} listeners; the maximum is {LISTEN_MAX}", all.len());
         provenance.refuse(&file.top, options::LISTEN.spec.name, message);
     }
     certificates_for_names(file, &all, around, provenance);

@@ -110,7 +110,7 @@ fn of_table(
     let hmac_key = hmac_key(&credentials, folder, provenance);
     let credentials = credentials.read(folder, provenance);
     if typed.fallback.len() > FALLBACKS_MAX {
-        let message = format!("has more than {FALLBACKS_MAX} servers");
+        let message = format!("has more than {FALLBACKS_MAX} servers, the maximum");
         provenance.refuse(section, "fallback", message);
     }
     let fallback: Vec<_> = typed
@@ -155,7 +155,8 @@ fn hmac_key(
     let field = &options::REDIS_HMAC_KEY_FILE;
     let secret = credentials.content(field, "none", folder, provenance)?;
     if secret.len() < HMAC_KEY_MIN {
-        let message = format!("names a file of fewer than {HMAC_KEY_MIN} bytes");
+        let message =
+            format!("names a file of {} bytes; the minimum is {HMAC_KEY_MIN}", secret.len());
         provenance.refuse(credentials.section, field.spec.name, message);
         return None;
     }

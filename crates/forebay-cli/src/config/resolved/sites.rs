@@ -74,7 +74,7 @@ pub(super) fn sites(
         0 if provenance.problems.names("site") => return None,
         0 => Some("at least one [[site]] with its `origin` is required (or the flag --origin)"),
         1..=SITES_MAX => None,
-        _ => Some("there are more than 1000 sites"),
+        _ => Some("there are more than 1000 sites, the maximum"),
     };
     if let Some(message) = message {
         provenance.absent(&file.top, "site", message);

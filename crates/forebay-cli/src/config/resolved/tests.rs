@@ -510,7 +510,8 @@ fn listeners_have_unique_addresses_and_replace_the_default_one() {
         assert!(found[0].contains(expected), "{found:?}");
     }
     let twice = listener("127.0.0.1:5").repeat(2);
-    let expected = "f.toml:4:11: listener[1].address: \"127.0.0.1:5\" is listened on already";
+    let expected = "f.toml:4:11: listener[1].address: \"127.0.0.1:5\" is the address of \
+        another listener; remove one";
     assert_eq!(errors(&format!("{twice}{SITE}")), [expected]);
     let admin = format!("{}{SITE}", listener("127.0.0.1:8081"));
     let expected = "contains the address of the admin listener, 127.0.0.1:8081; use another one";

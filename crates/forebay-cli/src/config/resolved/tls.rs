@@ -161,7 +161,11 @@ fn pairs<'f>(
         return None;
     }
     if all.len() > CERTIFICATES_MAX {
-        provenance.absent(section, "tls.certificates", "has more than 4096 certificates");
+        provenance.absent(
+            section,
+            "tls.certificates",
+            "has more than 4096 certificates, the maximum",
+        );
         return None;
     }
     Some(all)

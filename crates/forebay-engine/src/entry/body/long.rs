@@ -27,7 +27,7 @@ pub(crate) struct Long {
     /// Time of the last read, if there is a clock.
     moved_at: AtomicI64,
     clock: Option<Arc<dyn Clock>>,
-    /// Number of holders that only read it, and can be told that it was dropped.
+    /// Number of readers among the holders. Readers can be notified that it was dropped.
     readers: AtomicUsize,
     state: Mutex<State>,
 }

@@ -258,7 +258,7 @@ async fn reloads_of_rules_fail_no_request_and_apply_to_each_as_a_whole() -> anyh
             tokio::spawn(async move {
                 let mut connection = Client::connect(address).await?;
                 let mut answered = 0_u64;
-                while !is_over.load(Ordering::Relaxed) {
+                loop {
                     let target = format!("/p/{}", answered % 8 + client as u64);
                     let reply = connection.ask(&Request::get(&target)).await?;
                     let first = reply.field("x-edition-0").unwrap_or_default();
@@ -266,8 +266,10 @@ async fn reloads_of_rules_fail_no_request_and_apply_to_each_as_a_whole() -> anyh
                     let is_whole = !first.is_empty() && first == last;
                     anyhow::ensure!(reply.status == 200 && is_whole, "{reply:?}");
                     answered += 1;
+                    if is_over.load(Ordering::Relaxed) {
+                        return Ok(answered);
+                    }
                 }
-                Ok(answered)
             })
         })
         .collect();

@@ -19,7 +19,7 @@ when.path = "/p/**"
 ignore_query = ["utm_*"]
 keep_cookies = ["currency"]
 key.cookies = ["currency"]
-ttl = "10m"
+ttl = "10h"
 
 [[site.rule]]
 name = "search"
@@ -27,7 +27,7 @@ when.path = "/search"
 keep_query = ["q", "page"]
 sort_query = true
 keep_cookies = []
-ttl = "1m"
+ttl = "2h"
 
 [[site.rule]]
 name = "account"
@@ -48,7 +48,7 @@ key.language = ["en", "de"]
 [[site.rule]]
 name = "beta"
 when = { path = "/p/**", header = { x-beta = "1" } }
-max_ttl = "30s"
+max_ttl = "1h"
 
 [[site.rule]]
 name = "moved"
@@ -134,7 +134,7 @@ async fn explained(
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns the lifetime in seconds that the explained settings give a response with an hour of its own.
+/// Returns the lifetime in seconds that the explained settings give a response with a day of its own.
 fn lifetime(explained: &Value) -> f64 {
     let settings = explained["settings"].as_array().map(Vec::as_slice).unwrap_or_default();
     let value = |name: &str| {
@@ -142,10 +142,10 @@ fn lifetime(explained: &Value) -> f64 {
         setting["value"].as_str()
     };
     match (value("max_ttl"), value("ttl")) {
-        (Some("30s"), _) => 30.0,
-        (None, Some("1m")) => 60.0,
-        (None, Some("10m")) => 600.0,
-        (None, None) => 3_600.0,
+        (Some("1h"), _) => 3_600.0,
+        (None, Some("2h")) => 7_200.0,
+        (None, Some("10h")) => 36_000.0,
+        (None, None) => 86_400.0,
         other => panic!("{other:?}"),
     }
 }
@@ -160,7 +160,7 @@ fn is_stored_for(said: &str, seconds: f64) -> bool {
 #[tokio::test]
 async fn an_explanation_of_rules_equals_what_the_cache_does() -> anyhow::Result<()> {
     let origin = Origin::start(|received: &Received| {
-        Answer::ok(received.serial.to_string()).field("Cache-Control", "max-age=3600")
+        Answer::ok(received.serial.to_string()).field("Cache-Control", "max-age=86400")
     })
     .await?;
     let file = ConfigFile::serving(&origin.url(), "", RULES)?;

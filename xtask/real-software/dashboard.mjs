@@ -157,6 +157,8 @@ export async function dashboard(stage) {
   await visit(degraded.cache);
   const shown = await browser.open(degraded.admin);
   await reaches(shown.page, degraded.program, /^degraded: ▲\s+degraded: redis is bypassed since \d\d:\d\d/);
+  const tiers = () => shown.page.$eval('#tiers', (rows) => rows.innerText);
+  await until('the table agrees with the state line', degraded.program, async () => /redis\s+bypassed/.test(await tiers()));
   await check('degraded', shown);
 
   const ending = await stage.serve(origin, '', 'shutdown_delay = "60s"\n');

@@ -167,11 +167,19 @@ fn common(state: &AdminState, tiers: Vec<Value>, curve: &Value) -> EventParts {
 
 fn shown_tiers(state: &AdminState, global: &GlobalTotals) -> Vec<Value> {
     let conditions: Vec<_> = state.service.engine().lower_tiers().collect();
+    // A server that does not answer makes a tier bypassed before enough operations have failed.
+    let bypassed: Vec<_> = reasons::current(state)
+        .into_iter()
+        .filter(|reason| reason.because == Because::TierBypassed)
+        .map(|reason| reason.name)
+        .collect();
     let history = state.monitor.history.lock();
     let shown = |(place, tier): (usize, &TierTotals)| {
         let condition = conditions.iter().find(|(name, _)| *name == tier.tier);
         let word = condition
             .map_or(health::OK, |(_, condition): &(_, Condition)| health::state_word(*condition));
+        let is_bypassed = word == health::OK && bypassed.iter().any(|name| **name == *tier.tier);
+        let word = if is_bypassed { health::state_word(Condition::Open) } else { word };
         let limit = match tier.tier {
             "memory" => Some(state.bounds.memory),
             disk::NAME => state.bounds.disk,

@@ -157,7 +157,7 @@ class Chart {
       const isFilled = spec.isStacked || one.isFilled;
       return {
         scale: one.scale ?? "y", stroke: paint, width: spec.isStacked ? 0.5 : 1.5, dash: one.dash,
-        fill: isFilled ? paint : undefined, points: { show: spec.isStacked ? false : undefined, size: 3 },
+        fill: isFilled ? paint : undefined, points: { show: spec.isStacked ? false : undefined, size: 5 },
       };
     });
     if (spec.isStacked) series.reverse();

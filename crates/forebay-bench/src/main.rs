@@ -19,7 +19,6 @@ mod http;
 mod layers;
 mod library;
 mod memory;
-mod observe;
 mod proxy;
 mod report;
 mod rivals;
@@ -70,7 +69,6 @@ const BENCHMARKS: &[Benchmark] = &[
     ("library-hit", "a typed hit beside other libraries", library::hits::run),
     ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
     ("hit-ratios", "hits by policy and library, and early refresh over SQLite", library::run),
-    ("observe", "cost and truth of logs, traces, live views and metrics", observe::run),
     ("rules", "time of matching and of loading rules", rules::run),
     ("library", "a typed hit beside other libraries, hit ratios, SQLite", library::run),
 ];

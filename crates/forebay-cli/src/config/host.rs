@@ -112,7 +112,7 @@ mod tests {
             let error = HostPattern::parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        assert!(HostPattern::parse(&"a".repeat(64)).unwrap_err().contains("longer"));
-        assert!(HostPattern::parse(&"a.".repeat(127)).unwrap_err().contains("longer"));
+        assert!(HostPattern::parse(&"a".repeat(64)).unwrap_err().contains("too long"));
+        assert!(HostPattern::parse(&"a.".repeat(127)).unwrap_err().contains("too long"));
     }
 }

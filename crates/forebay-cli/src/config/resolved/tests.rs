@@ -481,7 +481,7 @@ fn redis_without_a_server_is_refused() {
     );
     let many = "{ url = \"redis://h\" },".repeat(9);
     let many = errors(&format!("[redis]\nurl = \"redis://h\"\nfallback = [{many}]\n{SITE}"));
-    assert_eq!(many, ["f.toml:1:1: redis.fallback: has more than 8 servers"]);
+    assert_eq!(many, ["f.toml:1:1: redis.fallback: has more than 8 servers, the maximum"]);
 }
 
 #[test]
@@ -883,7 +883,7 @@ fn listeners_of_operators_are_apart_from_those_of_clients() {
         ),
         (
             with_role("admin", "127.0.0.1:5", ""),
-            "3:11: listener[0].address: \"127.0.0.1:5\" is listened on",
+            "3:11: listener[0].address: \"127.0.0.1:5\" is the address of another",
         ),
         (
             with_role("admin", "127.0.0.1:6", "sites = [\"a\"]\n"),

@@ -7,7 +7,7 @@
 
 mod floods;
 mod idle;
-mod servers;
+pub(crate) mod servers;
 
 use std::process::Command;
 use std::time::Instant;

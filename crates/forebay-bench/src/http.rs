@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
+use http::header::HeaderName;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -40,14 +41,34 @@ impl Client {
 
     /// Requests a path, and returns the response once its head has arrived.
     pub(crate) async fn ask(&mut self, path: &str) -> Result<Response<Incoming>> {
+        self.ask_with(path, None).await
+    }
+
+    async fn ask_with(
+        &mut self,
+        path: &str,
+        field: Option<(HeaderName, &'static str)>,
+    ) -> Result<Response<Incoming>> {
         self.0.ready().await?;
-        let request = Request::get(path).header("host", "bench").body(Empty::new())?;
-        Ok(self.0.send_request(request).await?)
+        let mut request = Request::get(path).header("host", "bench");
+        if let Some((name, value)) = field {
+            request = request.header(name, value);
+        }
+        Ok(self.0.send_request(request.body(Empty::new())?).await?)
     }
 
     /// Requests a path, and returns the response with the length of its whole body.
     pub(crate) async fn get(&mut self, path: &str) -> Result<(Response<()>, u64)> {
-        let (head, mut body) = self.ask(path).await?.into_parts();
+        self.get_with(path, None).await
+    }
+
+    /// Requests a path with a field.
+    pub(crate) async fn get_with(
+        &mut self,
+        path: &str,
+        field: Option<(HeaderName, &'static str)>,
+    ) -> Result<(Response<()>, u64)> {
+        let (head, mut body) = self.ask_with(path, field).await?.into_parts();
         let mut length = 0;
         while let Some(frame) = body.frame().await {
             length += frame?.data_ref().map_or(0, |data| data.len() as u64);

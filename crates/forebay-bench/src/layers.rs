@@ -169,9 +169,12 @@ pub(crate) fn run_tiers(options: &Options) -> Result<Vec<Table>> {
     })
 }
 
+/// Length of a value, its name, and published times in seconds from memory and from Redis.
+type Payload = (usize, &'static str, Option<(f64, f64)>);
+
 /// `payload`: hits in memory and in Redis by size.
 pub(crate) fn run_payload(options: &Options) -> Result<Vec<Table>> {
-    const SIZES: [(usize, &str, Option<(f64, f64)>); 3] = [
+    const SIZES: [Payload; 3] = [
         (KIB, "1 KiB", Some((0.012e-3, 0.200e-3))),
         (64 * KIB, "64 KiB", None),
         (1_000_000, "1 MB", Some((0.018e-3, 4.170e-3))),

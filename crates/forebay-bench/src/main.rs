@@ -19,6 +19,7 @@ mod http;
 mod layers;
 mod library;
 mod memory;
+mod origins;
 mod proxy;
 mod report;
 mod rivals;
@@ -51,6 +52,7 @@ const BENCHMARKS: &[Benchmark] = &[
         stampede::run,
     ),
     ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
+    ("origins", "failing, slow and limited origins, budgets, restarts, compression", origins::run),
     ("coalescing", "two instances, three modes, a published load in real time", coalescing::run),
     ("codecs", "formats and compressions beside those of Rails and Node.js", codecs::run),
     ("early-refresh", "loads that early refresh prevents, beside other methods", early::run),

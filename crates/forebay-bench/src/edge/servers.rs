@@ -85,7 +85,7 @@ pub(super) async fn start_forebay(cores: Cores, folder: &Path) -> Result<(Launch
 }
 
 /// Writes a certificate with a P-256 key: `a.pem`, `a.key`, and both in `both.pem`.
-fn certificate(folder: &Path) -> Result<()> {
+pub(crate) fn certificate(folder: &Path) -> Result<()> {
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt"]);
     command.args(["ec_paramgen_curve:prime256v1", "-days", "30", "-subj", "/CN=bench"]);

@@ -17,8 +17,11 @@ const SIZE: usize = 1 << 10;
 /// Room for more entries than are stored.
 const ROOM: usize = 2;
 
+/// Creates a cache with this many entries.
+type Filled = fn(usize) -> Box<dyn std::any::Any>;
+
 /// Libraries, and their caches filled with this many entries.
-const LIBRARIES: [(&str, fn(usize) -> Box<dyn std::any::Any>); 4] =
+const LIBRARIES: [(&str, Filled); 4] =
     [("forebay", forebay), ("quick_cache", quick), ("moka", moka), ("foyer", foyer)];
 
 pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {

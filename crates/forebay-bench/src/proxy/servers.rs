@@ -131,12 +131,16 @@ impl Ground {
 
     /// forebay with further tables of the configuration.
     pub(crate) async fn forebay_with(&self, tables: &str) -> Result<Subject> {
+        self.forebay_site(tables, &format!("origin = \"http://{}\"\n", self.origin)).await
+    }
+
+    /// forebay with further tables of the configuration, and lines of its site.
+    pub(crate) async fn forebay_site(&self, tables: &str, site: &str) -> Result<Subject> {
         let program = crate::environment::forebay()?;
         let file = self.folder.join("forebay.toml");
         let config = format!(
             "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\
-             {tables}[[site]]\nid = \"bench\"\norigin = \"http://{}\"\n",
-            self.origin
+             {tables}[[site]]\nid = \"bench\"\n{site}"
         );
         std::fs::write(&file, &config)?;
         let serve = ["serve", "--config", &file.to_string_lossy()];
@@ -174,10 +178,27 @@ impl Ground {
     }
 
     fn start_nginx(&self, name: &'static str, option: &str, location: &str) -> Result<Subject> {
+        let location = format!(
+            "listen ADDRESS;
+                    location / {{
+                        proxy_pass http://origin; proxy_http_version 1.1;
+                        proxy_set_header Connection \"\"; {location}
+                    }}"
+        );
+        self.nginx_with(name, option, &location)
+    }
+
+    /// nginx with this server block, in which `ADDRESS` is the address, and the upstream `origin`.
+    pub(crate) fn nginx_server(&self, name: &'static str, server: &str) -> Result<Subject> {
+        self.nginx_with(name, "", server)
+    }
+
+    fn nginx_with(&self, name: &'static str, option: &str, server: &str) -> Result<Subject> {
         let (folder, address) = (self.folder.join(name), free_address()?);
         std::fs::create_dir_all(&folder)?;
         let file = folder.join("nginx.conf");
         let origin = self.origin;
+        let server = server.replace("ADDRESS", &address.to_string());
         let config = format!(
             "daemon off; worker_processes 1; pid pid; error_log errors warn;
             events {{ worker_connections 2048; }}
@@ -189,13 +210,7 @@ impl Ground {
                 upstream origin {{
                     server {origin}; keepalive 64; keepalive_requests 1000000000;
                 }}
-                server {{
-                    listen {address};
-                    location / {{
-                        proxy_pass http://origin; proxy_http_version 1.1;
-                        proxy_set_header Connection \"\"; {location}
-                    }}
-                }}
+                server {{ {server} }}
             }}"
         );
         std::fs::write(&file, &config)?;

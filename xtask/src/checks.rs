@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use second_run::Failures;
 
 use crate::{needs, process, workspace};
 
@@ -41,7 +40,7 @@ struct Step {
     shows: Shows,
     /// Runs with a lower priority: it computes beside tests that have time limits.
     is_background: bool,
-    /// Failed tests are run once more, alone.
+    /// Failed tests, or the whole step if it is no test, are run once more.
     second_run: bool,
 }
 
@@ -146,7 +145,8 @@ const BESIDE_TESTS: &[Step] = &[
         .in_background(),
     Step::new("commands in the documents?", "xtask snippets")
         .shows(Shows::LastLine)
-        .in_background(),
+        .in_background()
+        .with_second_run(),
 ];
 
 const CRATES: &[Step] =
@@ -430,13 +430,10 @@ fn ask(step: &Step) -> Result<u64> {
     let is_empty = step.shows == Shows::Tests && passed == 0;
     if !status.success() || is_empty {
         println!("== {} == no ({took})\n{}", step.question, printed.join("\n"));
-        if let Some(failures) = step.second_run.then(|| Failures::find(&printed)).flatten()
-            && failures.pass_alone()?
+        if step.second_run
+            && let Some(names) = second_run::passes(step, &printed)?
         {
-            println!(
-                "== unreliable: failed beside other suites and passed alone == {}",
-                failures.names()
-            );
+            println!("== unreliable: failed beside other suites and passed alone == {names}");
             return Ok(passed);
         }
         let why = if is_empty { "; no test ran" } else { "" };

@@ -1,18 +1,29 @@
-//! Second run of the few tests that failed while other suites took the processor.
+//! Second run of what failed while other suites took the processor: of a few tests, or of the commands in
+//! the documents.
 //!
 //! A test that passes alone has failed by chance: it is printed as unreliable, as a defect of the
 //! test or a rare one of the product, and does not stop the change under test.
 
 use anyhow::Result;
 
-use super::{SEEDS, passed_in};
+use super::{SEEDS, Shows, Step, command, passed_in};
 use crate::{process, workspace};
 
 /// Failed tests that are run once more: a larger number is no chance.
 const TESTS_MAX: usize = 3;
 
+/// Runs what failed of a step once more. Returns its names if all of it passes then.
+pub(super) fn passes(step: &Step, printed: &[String]) -> Result<Option<String>> {
+    if step.shows == Shows::Tests {
+        let Some(failures) = Failures::find(printed) else { return Ok(None) };
+        return Ok(failures.pass_alone()?.then(|| failures.names.join(", ")));
+    }
+    let status = process::lines(&mut command(step)?, |line| println!("{line}"))?;
+    Ok(status.success().then(|| step.question.to_owned()))
+}
+
 /// Failures in the output of `cargo test --no-fail-fast`.
-pub(super) struct Failures {
+struct Failures {
     names: Vec<String>,
     /// Arguments that cargo prints for the repetition of each failed test binary.
     binaries: Vec<String>,
@@ -21,7 +32,7 @@ pub(super) struct Failures {
 impl Failures {
     /// `None` if something other than a few tests of test binaries has failed: the compiler, a
     /// process that ended early, an example in the documentation.
-    pub(super) fn find(printed: &[String]) -> Option<Self> {
+    fn find(printed: &[String]) -> Option<Self> {
         let within = |before: &str, after: &str| {
             let found = printed.iter().filter_map(|line| {
                 line.strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
@@ -37,7 +48,7 @@ impl Failures {
     }
 
     /// Runs these tests alone. True if all of them pass.
-    pub(super) fn pass_alone(&self) -> Result<bool> {
+    fn pass_alone(&self) -> Result<bool> {
         let mut passed = 0;
         for binary in &self.binaries {
             let mut command = workspace::cargo();
@@ -53,9 +64,5 @@ impl Failures {
             }
         }
         Ok(passed >= self.names.len() as u64)
-    }
-
-    pub(super) fn names(&self) -> String {
-        self.names.join(", ")
     }
 }

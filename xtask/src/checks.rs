@@ -184,6 +184,8 @@ const NIGHTLY: &[Step] = &[
     Step::new("public suite with 100 rules?", "xtask conformance --rules").shows(Shows::LastLine),
     Step::new("real servers and clients?", "xtask real-software").shows(Shows::LastLine),
     Step::new("previous version beside this one?", "xtask versions").shows(Shows::LastLine),
+    Step::new("each alert fires?", "test -p forebay-cli --test it --locked alerts:: -- --ignored")
+        .shows(Shows::Tests),
     Step::new("build time of the library?", "xtask build-time").shows(Shows::LastLine),
     Step::new(
         "lints of the benchmarks?",

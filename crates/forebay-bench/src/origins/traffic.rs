@@ -84,7 +84,7 @@ impl Traffic {
         Self::with_field(rate, to, None, path)
     }
 
-    /// The same with `Accept-Encoding: gzip`.
+    /// Sends requests with `Accept-Encoding: gzip` at this rate, to the servers in turn.
     pub(super) fn with_gzip(
         rate: u32,
         to: &Servers,

@@ -21,9 +21,9 @@ use crate::tiers::tier::TierErrors;
 /// Request to an origin, as a front end implements it: the engine calls [`load`](Self::load) for a
 /// miss.
 ///
-/// A load runs in a task of its own that belongs to no caller, so it owns or shares its data; see
-/// [`UnsharedLoad`] for the exception. Time limits, retries and circuit breakers belong to the implementation: the engine waits for it
-/// without a limit.
+/// A load runs in a task of its own that belongs to no caller, so it owns or shares its data;
+/// [`UnsharedLoad`] has the exception. Time limits, retries and circuit breakers belong to the
+/// implementation: the engine waits for it without a limit.
 pub trait Load: Select + HeadCodec + Clone + 'static {
     /// Asks the origin. `prior` is the entry of memory or a lower tier that could not answer the
     /// request, if there is one: after a conditional request, the load may return

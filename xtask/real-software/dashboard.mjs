@@ -18,7 +18,7 @@ const CHROMIUM = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first
 const WIDTHS = [1400, 390, 320];
 
 /// Browser whose pages report every error and every violation of the content policy.
-class Browser {
+export class Browser {
   static async start(stage) {
     const browser = await puppeteer.launch({
       executablePath: '/usr/bin/chromium', headless: true, args: CHROMIUM, userDataDir: await stage.folder(),
@@ -60,7 +60,7 @@ async function reaches(page, program, expected) {
 }
 
 /// Checks a state at each width and in both colour schemes; with `SCREENSHOTS`, keeps pictures.
-async function check(name, { page, troubles }, allowed = /^$/) {
+export async function check(name, { page, troubles }, allowed = /^$/) {
   // A page in the background paints no frames.
   await page.bringToFront();
   for (const scheme of ['light', 'dark']) {

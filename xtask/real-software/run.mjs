@@ -9,6 +9,7 @@ import compression from 'compression';
 import cors from 'cors';
 import express from 'express';
 
+import { benchmarks } from './benchmarks.mjs';
 import { dashboard } from './dashboard.mjs';
 import { Stage, ask, freePort, isUp, same, until } from './lib.mjs';
 
@@ -29,6 +30,8 @@ async function codings(url, text) {
 }
 
 const cases = {
+  benchmarks,
+
   dashboard,
 
   async 'express-compression'(stage) {

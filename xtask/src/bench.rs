@@ -16,6 +16,8 @@ use crate::{needs, process, workspace};
 
 /// Manifest of the benchmarks, from the root.
 pub(crate) const MANIFEST: &str = "crates/forebay-bench/Cargo.toml";
+/// Page that a run of benchmarks writes into the target folder.
+pub(crate) const REPORT: &str = "benchmarks.html";
 
 /// Time limit for a build of the library with default features on two cores.
 const BUILD_MAX_S: f64 = 60.0;

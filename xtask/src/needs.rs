@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("rpm", "rpm", &["package"]),
     ("kubectl", "kubernetes-client", &["package"]),
     ("varnishd", "varnish", &["bench"]),
+    ("traffic_server", "trafficserver", &["bench"]),
     ("caddy", "caddy", &["test"]),
     ("chromium", "chromium", &["real-software"]),
     ("wrk", "wrk", &["bench"]),

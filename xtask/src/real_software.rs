@@ -10,8 +10,15 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{needs, process, workspace};
 
-const FILES: [&str; 6] =
-    ["package.json", "package-lock.json", "app.py", "dashboard.mjs", "lib.mjs", "run.mjs"];
+const FILES: [&str; 7] = [
+    "package.json",
+    "package-lock.json",
+    "app.py",
+    "benchmarks.mjs",
+    "dashboard.mjs",
+    "lib.mjs",
+    "run.mjs",
+];
 
 /// Maximum time for npm to install about 170 small packages over a slow connection.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
@@ -35,7 +42,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // Where servers are installed that an ordinary user's search path leaves out.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";
     node.arg("run.mjs").args(arguments).current_dir(&folder);
-    node.env("FOREBAY", binary).env("PATH", path);
+    let report = workspace::target_dir()?.join(crate::bench::REPORT);
+    node.env("FOREBAY", binary).env("PATH", path).env("REPORT", report);
     let played = process::lines(&mut node, |line| println!("{line}"))?;
     ensure!(played.success(), "a case failed");
     Ok(())

@@ -6,7 +6,7 @@
 
 mod costs;
 mod filled;
-mod fleet;
+pub(crate) mod fleet;
 pub(crate) mod floor;
 pub(crate) mod library;
 #[path = "../../forebay/tests/it/processes/peer.rs"]

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::environment::{Options, forebay, quantile};
 use crate::http::Client;
 use crate::proxy::load::allowed_cores;
-use crate::proxy::servers::{self, Ground, Subject, VARNISH, is_installed};
+use crate::proxy::servers::{self, Ground, Subject, TRAFFIC_SERVER, VARNISH, is_installed};
 use crate::report::{Better, Bound, Comparison, Table, Unit};
 use crate::rivals::Rival;
 
@@ -53,7 +53,8 @@ struct Pair {
     addresses: Vec<SocketAddr>,
     origin: Origin,
     pools: Vec<Mutex<Vec<Client>>>,
-    times: Mutex<Vec<f64>>,
+    /// Second of the measurement in which a request was due, and its time in seconds.
+    times: Mutex<Vec<(f64, f64)>>,
     /// Ends the servers when dropped.
     _servers: Vec<Server>,
 }
@@ -78,11 +79,10 @@ async fn measure() -> Result<Table> {
     for (name, lines, is_shared) in MODES {
         pairs.push(Arc::new(ours(name, lines, is_shared).await?));
     }
-    for name in [servers::NGINX, servers::NGINX_LOCK, VARNISH] {
-        if name == VARNISH && !is_installed("varnishd") {
-            described.push(Rival::missing(VARNISH, "its Debian package is not installed"));
-            continue;
-        }
+    let optional = [("varnishd", VARNISH), ("traffic_server", TRAFFIC_SERVER)];
+    let installed = optional.into_iter().filter(|(program, _)| is_installed(program));
+    let names = [servers::NGINX, servers::NGINX_LOCK].into_iter();
+    for name in names.chain(installed.map(|(_, name)| name)) {
         let (pair, subjects) = theirs(name, folder.path()).await?;
         pairs.push(Arc::new(pair));
         rivals.extend(subjects);
@@ -103,7 +103,7 @@ async fn measure() -> Result<Table> {
         }
         sleep_until(due).await;
         for pair in &pairs {
-            waiting.spawn(ask(pair.clone(), number as usize % INSTANCES, due));
+            waiting.spawn(ask(pair.clone(), number as usize % INSTANCES, begun, due));
         }
         while let Some(asked) = waiting.try_join_next() {
             asked??;
@@ -117,7 +117,7 @@ async fn measure() -> Result<Table> {
     Ok(table(&pairs, &requests).with_rivals(described))
 }
 
-async fn ask(pair: Arc<Pair>, instance: usize, due: Instant) -> Result<()> {
+async fn ask(pair: Arc<Pair>, instance: usize, begun: Instant, due: Instant) -> Result<()> {
     let idle = pair.pools[instance].lock().pop();
     let mut client = match idle {
         Some(client) => client,
@@ -125,7 +125,8 @@ async fn ask(pair: Arc<Pair>, instance: usize, due: Instant) -> Result<()> {
     };
     let (head, _) = client.get("/items/one").await.context(pair.name)?;
     ensure!(head.status() == 200, "{} answers {}", pair.name, head.status());
-    pair.times.lock().push(due.elapsed().as_secs_f64());
+    let at = due.duration_since(begun).as_secs_f64();
+    pair.times.lock().push((at, due.elapsed().as_secs_f64()));
     pair.pools[instance].lock().push(client);
     Ok(())
 }
@@ -182,7 +183,7 @@ async fn theirs(name: &'static str, folder: &std::path::Path) -> Result<(Pair, V
         subjects.push(match name {
             servers::NGINX => ground.nginx(name, "")?,
             servers::NGINX_LOCK => ground.nginx_lock()?,
-            _ => ground.varnish()?,
+            peer => ground.peer(peer)?,
         });
     }
     let addresses = subjects.iter().map(|subject| subject.address).collect();
@@ -201,6 +202,18 @@ impl Pair {
     }
 }
 
+/// Mean of the times in milliseconds of the requests of each half second.
+fn by_half_second(times: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    const STEPS: usize = 2 * SPAN.as_secs() as usize;
+    let mut sums = vec![(0.0, 0.0); STEPS];
+    for (at, time) in times {
+        let (sum, count) = &mut sums[((at * 2.0) as usize).min(STEPS - 1)];
+        (*sum, *count) = (*sum + time * 1e3, *count + 1.0);
+    }
+    let means = sums.into_iter().map(|(sum, count): (f64, f64)| sum / count.max(1.0));
+    means.enumerate().map(|(step, mean)| (step as f64 / 2.0, mean)).collect()
+}
+
 fn table(pairs: &[Arc<Pair>], requests: &[u64]) -> Table {
     let title = format!(
         "{INSTANCES} instances, {RATE} requests a second for {} s, an origin that takes {ORIGIN:?}, \
@@ -211,13 +224,18 @@ fn table(pairs: &[Arc<Pair>], requests: &[u64]) -> Table {
         .note("each row of forebay is one mode; the rivals have the mode that their name says");
     let of = |name: &str| {
         let at = pairs.iter().position(|pair| pair.name == name);
-        at.map(|at| (pairs[at].times.lock().clone(), requests[at] as f64 / SPAN.as_secs_f64()))
+        at.map(|at| {
+            let times = pairs[at].times.lock();
+            let times: Vec<f64> = times.iter().map(|(_, time)| *time).collect();
+            (times, requests[at] as f64 / SPAN.as_secs_f64())
+        })
     };
+    let coalescing: &[&str] = &[servers::NGINX_LOCK, VARNISH, TRAFFIC_SERVER];
     let rows: [(&str, &[&str]); 4] = [
         (OFF, &[servers::NGINX]),
-        (INSTANCE, &[servers::NGINX_LOCK, VARNISH]),
-        (CLUSTER, &[servers::NGINX_LOCK, VARNISH]),
-        (DEFAULT, &[servers::NGINX_LOCK, VARNISH]),
+        (INSTANCE, coalescing),
+        (CLUSTER, coalescing),
+        (DEFAULT, coalescing),
     ];
     for (mode, rivals) in rows {
         let Some((times, rate)) = of(mode) else { continue };
@@ -249,6 +267,10 @@ fn table(pairs: &[Arc<Pair>], requests: &[u64]) -> Table {
         table.compare(origin.ours(vec![rate]));
         table.compare(latency.ours(vec![mean(&times)]));
         table.compare(late.ours(vec![quantile(&times, 0.99)]));
+    }
+    for pair in pairs {
+        let name = format!("{}: mean latency in ms, by half second", pair.name);
+        table.series(&name, by_half_second(&pair.times.lock()));
     }
     table
 }

@@ -1,5 +1,5 @@
 //! Formats and compressions of values, beside those of Rails' stores and of Node.js: size, encoding,
-//! decoding, and a read through Redis with decoding.
+//! decoding, and a read with decoding from memory, disk and Redis.
 //!
 //! Values are lists of articles with authors, comments and random strings, as in the published
 //! text. All programs get the same values.
@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use forebay::codec::{Codec, Compression, Format, Json, MessagePack, Postcard, Raw};
-use forebay::{Cache, EndpointSettings, Memory, Redis, RedisSettings, SharingSettings};
-use forebay_testkit::redis::RedisLaunch;
 
 use crate::environment::{Options, median};
+use crate::layers::through::Through;
 use crate::report::{Better, Bound, Comparison, Table, Unit, Verdict};
 use values::{Article, articles};
 
@@ -40,10 +39,7 @@ const RECOMMENDED: (&str, &str) = ("MessagePack", "zstd");
 
 const SOURCE: &str = "Rails article";
 
-/// Timeouts of Redis while a read from it is measured.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Reads through Redis whose median counts.
+/// Reads through a tier whose median counts.
 const READS: usize = 60;
 
 /// Bytes of a value, and how often a second it is written and read.
@@ -88,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
         tables.push(matrix(&all, name, plain));
     }
     let runtime = tokio::runtime::Runtime::new()?;
-    tables.push(runtime.block_on(through_redis())?);
+    tables.push(runtime.block_on(through_tiers())?);
     Ok(tables)
 }
 
@@ -212,54 +208,23 @@ fn matrix(all: &[Measured], size: &str, plain: f64) -> Table {
     table
 }
 
-/// Settings of Redis with which a busy machine is not taken for a server that fails.
-fn patient(url: String) -> RedisSettings {
-    let (read_timeout, write_timeout) = (PATIENCE, PATIENCE);
-    let endpoint = EndpointSettings { read_timeout, write_timeout, ..EndpointSettings::at(url) };
-    RedisSettings { sharing: Some(SharingSettings::default()), ..RedisSettings::new(endpoint) }
-}
-
-/// Reads of a value by a cache that has it in Redis only: read, verify, decompress and decode.
-async fn through_redis() -> Result<Table> {
-    let mut table = Table::new(
-        "a read from Redis with decoding, MessagePack",
-        &["value", "none", "lz4", "snappy", "zstd"],
-    );
-    let codecs = ["none", "lz4", "snappy", "zstd"];
+/// Reads of a value by a cache that has it in one tier only: read, verify, decompress and decode.
+async fn through_tiers() -> Result<Table> {
+    let codecs = ["none", "lz4", "snappy", "zstd", "gzip", "brotli"];
+    let columns = [&["value, tier"][..], &codecs].concat();
+    let mut table = Table::new("a read with decoding, MessagePack", &columns)
+        .note("memory holds values that are decoded already; forebay has no memcached tier");
     for (size, name) in SIZES {
         let value = articles(size)?;
-        let mut cells = vec![name.to_owned()];
-        for codec in codecs {
-            let found = COMPRESSIONS.iter().find(|(_, one)| *one == codec);
-            let (compression, _) = *found.context("it is in the list")?;
-            let codec = Codec::new(MessagePack).compressed(compression);
-            let redis = RedisLaunch::new().start().await?;
-            let cache = async || -> Result<Cache<Vec<Article>>> {
-                let redis = Redis::with(patient(redis.url())).await?;
-                let builder = Cache::builder("articles").memory(Memory::entries(1_000));
-                Ok(builder
-                    .ttl(Duration::from_secs(600))
-                    .codec(codec.clone())
-                    .redis(redis)
-                    .build()?)
-            };
-            let writer = cache().await?;
-            for number in 0..READS {
-                let stored = writer.set(format!("{number}"), value.clone()).await;
-                ensure!(stored, "a value is not stored");
+        for tier in Through::ALL {
+            let mut cells = vec![format!("{name}, {}", tier.name())];
+            for (compression, _) in COMPRESSIONS {
+                let codec = Codec::new(MessagePack).compressed(compression);
+                let times = tier.reads(&codec, &value, READS).await?;
+                cells.push(Unit::Seconds.show(median(&times)));
             }
-            writer.flush().await;
-            let reader = cache().await?;
-            let mut times = Vec::new();
-            for number in 0..READS {
-                let begun = Instant::now();
-                let found = reader.get(format!("{number}")).await;
-                times.push(begun.elapsed().as_secs_f64());
-                ensure!(found.is_some_and(|found| *found == value), "it is not in Redis");
-            }
-            cells.push(Unit::Seconds.show(median(&times)));
+            table.row(cells, "", Verdict::Shown);
         }
-        table.row(cells, "", Verdict::Shown);
     }
     Ok(table)
 }

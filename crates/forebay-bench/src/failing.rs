@@ -1,7 +1,7 @@
 //! Libraries with a Redis that is slow, refuses connections, is frozen, or loses what it is sent.
 //!
 //! Every library has a Redis and a proxy of its own, and all of them take part at once: they wait,
-//! and do not compute. What a call takes beyond a load is compared with forebay without a Redis.
+//! and do not compute; so do the failures. What a call takes beyond a load is compared with forebay without a Redis.
 
 use std::time::{Duration, Instant};
 
@@ -226,9 +226,18 @@ pub(crate) async fn dead() -> Result<Table> {
         Unit::Seconds.show(plain)
     ));
     let (mut rivals, mut notes) = (unavailable(), Vec::new());
-    for (failure, name) in FAILURES {
-        eprintln!("measuring: {name}");
-        let measured = all(&mut rivals, async |ground| ground.without_redis(failure).await).await?;
+    eprintln!("measuring: three failures at once");
+    let played = FAILURES.map(async |(failure, name)| {
+        let mut rivals = Vec::new();
+        let play = async |ground: &mut Ground| ground.without_redis(failure).await;
+        let measured = all(&mut rivals, play).await?;
+        Ok::<_, anyhow::Error>((failure, name, measured, rivals))
+    });
+    for played in join_all(played).await {
+        let (failure, name, measured, described) = played?;
+        for rival in described {
+            crate::stampede::libraries::note(&mut rivals, rival);
+        }
         let time =
             |what: &str| Comparison::new(format!("{name}: {what}"), Unit::Seconds, Better::Lower);
         let mut first = time("first cold miss");

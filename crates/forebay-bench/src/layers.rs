@@ -3,9 +3,13 @@
 //!
 //! All libraries run as processes with the same commands; a time is taken inside of the process.
 
+mod purges;
+pub(crate) mod through;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use forebay::codec::{Codec, MessagePack};
 use forebay_testkit::launch::memory;
 use forebay_testkit::redis::{RedisLaunch, RedisServer, Reply};
 
@@ -15,6 +19,7 @@ use crate::rivals::Rival;
 use crate::rivals::catalog::{LIBRARIES, Library, OURS, OURS_SHARED, unavailable};
 use crate::rivals::peer::{Peer, Setup, seconds};
 use crate::stampede::libraries::note;
+use through::Through;
 
 const KIB: usize = 1 << 10;
 const KEYS: usize = 10_000;
@@ -148,6 +153,18 @@ pub(crate) fn run_tiers(options: &Options) -> Result<Vec<Table>> {
         table.compare(row(rate("first 0.1 s of a process", 78e3), &tiered, |one| one.1.rate));
         table.compare(row(time("first 0.1 s: p50", 0.7e-3), &tiered, |one| one.1.p50));
         table.compare(row(time("first 0.1 s: p99", 2.4e-3), &tiered, |one| one.1.p99));
+        let times = on_disk(KIB, KEYS).await?;
+        let on_disk = |what: &str, at: f64| {
+            let name = format!("disk, one task: {what}");
+            let row = Comparison::new(name, Unit::Seconds, Better::Lower);
+            row.ours(vec![quantile(&times, at)])
+        };
+        table.compare(on_disk("p50", 0.5));
+        table.compare(on_disk("p99", 0.99));
+        let rate = times.len() as f64 / times.iter().sum::<f64>();
+        let row_of_rate =
+            Comparison::new("disk, one task: reads per second", Unit::PerSecond, Better::Higher);
+        table.compare(row_of_rate.ours(vec![rate]));
         let rate_of = |all: &Figures<Reads>, name| {
             all.iter().find(|(library, _)| library.name == name).map(|(_, reads)| reads.rate)
         };
@@ -212,9 +229,16 @@ pub(crate) fn run_payload(options: &Options) -> Result<Vec<Table>> {
             }
             table.compare(row(memory, &figures, |one| one.1));
             table.compare(row(redis, &figures, |one| one.0));
+            let disk = time(format!("{name} on disk"));
+            table.compare(disk.ours(vec![median(&on_disk(size, keys as usize).await?)]));
         }
         Ok(vec![table.with_rivals(rivals)])
     })
+}
+
+/// Seconds of the first reads of values on disk.
+async fn on_disk(size: usize, keys: usize) -> Result<Vec<f64>> {
+    Through::Disk.reads(&Codec::new(MessagePack), &"x".repeat(size), keys).await
 }
 
 /// `memory-pressure`: more values than fit into the bound.
@@ -315,7 +339,8 @@ pub(crate) fn run_invalidation(options: &Options) -> Result<Vec<Table>> {
             "a library without a bus serves the removed value until its lifetime ends: shown as {}",
             Unit::Seconds.show(VISIBLE_MAX.as_secs_f64())
         );
-        Ok(vec![table.note(note).with_rivals(rivals)])
+        let purges = purges::measure(options.pick(50, 10)).await?;
+        Ok(vec![table.note(note).with_rivals(rivals), purges])
     })
 }
 

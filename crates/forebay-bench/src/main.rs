@@ -110,8 +110,9 @@ fn main() -> Result<ExitCode> {
     environment::raise_open_files();
     let mut record = Record::open(&options.report_dir()?)?;
     let mut holds = true;
-    for &(name, shows, run) in BENCHMARKS.iter().filter(|(name, ..)| options.names(name)) {
-        eprintln!("benchmark {name}");
+    let named: Vec<_> = BENCHMARKS.iter().filter(|(name, ..)| options.names(name)).collect();
+    for (number, &&(name, shows, run)) in (1..).zip(&named) {
+        eprintln!("benchmark {number} of {}: {name}", named.len());
         let began = Instant::now();
         let tables = run(&options).with_context(|| format!("benchmark {name}"))?;
         // Those in which a rival is ahead are printed first.

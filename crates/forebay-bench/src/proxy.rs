@@ -11,6 +11,7 @@
 //! | `pass.rs` | responses that are not stored, and responses that are stored for the first time |
 //! | `objects.rs` | resident memory of a stored object |
 //! | `servers.rs` | forebay, nginx, HAProxy and Varnish, each with one thread |
+//! | `traffic_server.rs` | Apache Traffic Server with one network thread |
 //! | `raw.rs` | server without a parser: the floor, and the origin of the others |
 //! | `load.rs` | the load generator, and CPU times |
 
@@ -21,3 +22,4 @@ pub(crate) mod pass;
 pub(crate) mod raw;
 pub(crate) mod routes;
 pub(crate) mod servers;
+mod traffic_server;

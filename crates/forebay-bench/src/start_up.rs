@@ -13,9 +13,7 @@ use crate::disk::put;
 use crate::environment::{Options, forebay};
 use crate::http::Client;
 use crate::proxy::load::allowed_cores;
-use crate::proxy::servers::{
-    self, FOREBAY, Ground, HAPROXY, NGINX, Subject, VARNISH, is_installed,
-};
+use crate::proxy::servers::{self, FOREBAY, Ground, NGINX, PEERS, Subject, is_installed};
 use crate::report::{Better, Bound, Comparison, Table, Unit};
 
 /// Entries on disk, and their size.
@@ -40,8 +38,8 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
         let disk = folder.path().join("disk");
         fill(&disk, entries).await?;
         let mut names = vec![FOREBAY, NGINX];
-        names.extend(is_installed("haproxy").then_some(HAPROXY));
-        names.extend(is_installed("varnishd").then_some(VARNISH));
+        let installed = PEERS.iter().filter(|(_, program)| is_installed(program));
+        names.extend(installed.map(|(name, _)| *name));
         let mut row = Comparison::new("nothing stored", Unit::Seconds, Better::Lower);
         let mut described = Vec::new();
         for name in names {
@@ -78,9 +76,8 @@ async fn once(ground: &Ground, name: &'static str, tables: &str) -> Result<(f64,
     let begun = Instant::now();
     let subject = match name {
         NGINX => ground.nginx(name, "")?,
-        HAPROXY => ground.haproxy()?,
-        VARNISH => ground.varnish()?,
-        _ => ground.forebay_with(tables).await?,
+        FOREBAY => ground.forebay_with(tables).await?,
+        peer => ground.peer(peer)?,
     };
     let mut client = Client::connect(subject.address).await?;
     client.get("/items/a?size=100&cc=max-age=3600").await.context(name)?;

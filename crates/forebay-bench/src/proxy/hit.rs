@@ -214,11 +214,6 @@ async fn start(ground: &Ground) -> Result<Vec<Subject>> {
     subjects.push(ground.nginx(NGINX, "")?);
     let kept = "open_file_cache max=100 inactive=1h; open_file_cache_valid 1h;";
     subjects.push(ground.nginx(NGINX_KEPT, kept)?);
-    if is_installed("haproxy") {
-        subjects.push(ground.haproxy()?);
-    }
-    if is_installed("varnishd") {
-        subjects.push(ground.varnish()?);
-    }
+    subjects.extend(ground.installed_peers()?);
     Ok(subjects)
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::load::{COLUMNS, Load, Sample, allowed_cores, busy, cells, machine, ratio};
-use super::servers::{self, Ground, NGINX, Subject, is_installed};
+use super::servers::{self, Ground, NGINX, Subject};
 use crate::environment::Options;
 use crate::report::{Bound, Table, Verdict};
 
@@ -60,12 +60,7 @@ fn measure(
     let origin = runtime.block_on(servers::raw(cores.load))?;
     let ground = Ground { folder: folder.path().to_owned(), origin: origin.address(), cores };
     let mut subjects = vec![nginx(&ground)?, runtime.block_on(ground.forebay())?];
-    if is_installed("haproxy") {
-        subjects.push(ground.haproxy()?);
-    }
-    if is_installed("varnishd") {
-        subjects.push(ground.varnish()?);
-    }
+    subjects.extend(ground.installed_peers()?);
     let mut measured: Vec<Vec<Sample>> = subjects.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for (subject, samples) in subjects.iter().zip(&mut measured) {

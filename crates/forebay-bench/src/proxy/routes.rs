@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use forebay_testkit::redis::{RedisLaunch, RedisServer};
 
 use super::load::{Load, Sample, allowed_cores, busy};
-use super::servers::{self, FOREBAY, Ground, NGINX, NGINX_KEPT, Subject, is_installed};
+use super::servers::{self, FOREBAY, Ground, NGINX, NGINX_KEPT, Subject};
 use crate::environment::Options;
 use crate::report::{Better, Comparison, Table, Unit};
 
@@ -98,12 +98,7 @@ async fn start(ground: &Ground) -> Result<(Vec<Subject>, Subject, RedisServer)> 
     let kept = "open_file_cache max=100 inactive=1h; open_file_cache_valid 1h;";
     let mut subjects =
         vec![ground.forebay().await?, ground.nginx(NGINX, "")?, ground.nginx(NGINX_KEPT, kept)?];
-    if is_installed("haproxy") {
-        subjects.push(ground.haproxy()?);
-    }
-    if is_installed("varnishd") {
-        subjects.push(ground.varnish()?);
-    }
+    subjects.extend(ground.installed_peers()?);
     let redis = RedisLaunch::new().start().await?;
     let disk = ground.folder.join("disk");
     let tiers = format!(

@@ -61,7 +61,7 @@ impl Subject {
         Self { name, address, hit, pid, settings: String::new(), _server: Box::new(server) }
     }
 
-    fn configured(self, settings: String) -> Self {
+    pub(super) fn configured(self, settings: String) -> Self {
         Self { settings, ..self }
     }
 
@@ -106,6 +106,11 @@ pub(crate) const NGINX_LOCK: &str = "nginx, lock and stale update";
 pub(crate) const NGINX_KEPT: &str = "nginx, files kept open";
 pub(crate) const HAPROXY: &str = "HAProxy";
 pub(crate) const VARNISH: &str = "Varnish";
+pub(crate) const TRAFFIC_SERVER: &str = "Traffic Server";
+
+/// Names and programs of the caches that take part if they are installed.
+pub(crate) const PEERS: [(&str, &str); 3] =
+    [(HAPROXY, "haproxy"), (VARNISH, "varnishd"), (TRAFFIC_SERVER, "traffic_server")];
 
 const NGINX_CACHE: &str = "proxy_cache hits; add_header X-Cache $upstream_cache_status;";
 
@@ -163,13 +168,24 @@ impl Ground {
     /// Every cache that is installed, with its settings against stampedes.
     pub(crate) async fn caches(&self) -> Result<Vec<Subject>> {
         let mut subjects = vec![self.forebay().await?, self.nginx(NGINX, "")?, self.nginx_lock()?];
-        if is_installed("haproxy") {
-            subjects.push(self.haproxy()?);
-        }
-        if is_installed("varnishd") {
-            subjects.push(self.varnish()?);
-        }
+        subjects.extend(self.installed_peers()?);
         Ok(subjects)
+    }
+
+    /// The other caches that are installed.
+    pub(crate) fn installed_peers(&self) -> Result<Vec<Subject>> {
+        let installed = PEERS.into_iter().filter(|(_, program)| is_installed(program));
+        installed.map(|(name, _)| self.peer(name)).collect()
+    }
+
+    /// A cache other than forebay and nginx.
+    pub(crate) fn peer(&self, name: &str) -> Result<Subject> {
+        match name {
+            HAPROXY => self.haproxy(),
+            VARNISH => self.varnish(),
+            TRAFFIC_SERVER => self.traffic_server(),
+            _ => bail!("no cache is named {name}"),
+        }
     }
 
     /// nginx with connections to the origin that are kept, and no cache.
@@ -257,7 +273,7 @@ impl Ground {
         Ok(started(VARNISH, address, Some(("x-cache", "HIT")), command)?.configured(config))
     }
 
-    fn pinned(&self, program: &str) -> Command {
+    pub(super) fn pinned(&self, program: &str) -> Command {
         let mut command = Command::new("taskset");
         command.args(["-c", &self.cores.server.to_string(), program]);
         command
@@ -286,12 +302,11 @@ pub(crate) fn described<T>(all: &[T], subject: impl Fn(&T) -> &Subject) -> Vec<R
     for (name, ..) in REASONS.iter().filter(|(_, program, ..)| !is_installed(program)) {
         rivals.push(Rival::missing(name, "its Debian package is not installed"));
     }
-    rivals.push(Rival::missing("Apache Traffic Server", "no configuration of it is written yet"));
     rivals
 }
 
 /// Name, program, reason for the settings, and documentation.
-const REASONS: [(&str, &str, &str, &str); 5] = [
+const REASONS: [(&str, &str, &str, &str); 6] = [
     (
         NGINX_KEPT,
         "nginx",
@@ -324,28 +339,40 @@ const REASONS: [(&str, &str, &str, &str); 5] = [
          answers stale",
         "https://varnish-cache.org/docs/7.1/reference/varnishd.html",
     ),
+    (
+        TRAFFIC_SERVER,
+        "traffic_server",
+        "one network thread, memory before its store on disk, and the settings that its documentation \
+         gives against many requests for one page: readers of an arriving response, and waits for it",
+        "https://docs.trafficserver.apache.org/en/9.2.x/admin-guide/configuration/cache-basics.en.html",
+    ),
 ];
 
 /// First line that a program prints about its version.
 fn version(program: &str) -> String {
-    let flag = if program == "varnishd" { "-V" } else { "-v" };
-    let output = Command::new(Path::new("/usr/sbin").join(program)).arg(flag).output();
-    let Ok(output) = output else { return String::new() };
+    let flag = if matches!(program, "varnishd" | "traffic_server") { "-V" } else { "-v" };
+    let output = path_of(program).map(|path| Command::new(path).arg(flag).output());
+    let Some(Ok(output)) = output else { return String::new() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
 }
 
 /// Returns true if the program of a peer is installed. nginx is required.
 pub(crate) fn is_installed(program: &str) -> bool {
-    Path::new("/usr/sbin").join(program).exists()
+    path_of(program).is_some()
+}
+
+fn path_of(program: &str) -> Option<PathBuf> {
+    let folders = ["/usr/sbin", "/usr/bin"].into_iter();
+    folders.map(|folder| Path::new(folder).join(program)).find(|path| path.exists())
 }
 
 /// Chooses a free address for a server that does not print its own.
-fn free_address() -> Result<SocketAddr> {
+pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-fn started(
+pub(super) fn started(
     name: &'static str,
     address: SocketAddr,
     hit: Mark,

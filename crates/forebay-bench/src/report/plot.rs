@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::comparison::Unit;
 
 /// Colours of lines, in the order of the subjects.
-const COLOURS: [&str; 6] = ["#0b7a75", "#c2410c", "#4338ca", "#a16207", "#be185d", "#475569"];
+const COLOURS: [&str; 8] =
+    ["#0b7a75", "#c2410c", "#4338ca", "#a16207", "#be185d", "#475569", "#15803d", "#9f1239"];
 
 /// Width and height of a plot of lines, in its own units.
 const SIZE: (f64, f64) = (700.0, 180.0);

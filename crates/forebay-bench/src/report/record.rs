@@ -51,7 +51,7 @@ impl Record {
         let tables: Vec<Value> = tables.iter().map(Table::json).collect();
         let entry = json!({
             "shows": run.shows,
-            "command": format!("cargo xtask bench {}", run.arguments.join(" ")),
+            "command": format!("cargo xtask bench {}", shown(run.arguments).join(" ")),
             "quick": run.quick,
             "date": printed("date", &["-u", "+%F"])?,
             "commit": printed("git", &["describe", "--always", "--dirty", "--abbrev=12"])?,
@@ -71,6 +71,20 @@ impl Record {
     pub(crate) fn page(&self) -> PathBuf {
         self.folder.join(PAGE)
     }
+}
+
+/// The arguments that change what is measured.
+fn shown(arguments: &[String]) -> Vec<&str> {
+    let mut words = arguments.iter().map(String::as_str);
+    let mut shown = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "--report" => drop(words.next()),
+            word if word.starts_with("--report=") => {}
+            word => shown.push(word),
+        }
+    }
+    shown
 }
 
 /// Version of forebay in the manifest of its workspace.

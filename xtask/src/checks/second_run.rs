@@ -25,7 +25,7 @@ pub(super) fn passes(step: &Step, printed: &[String]) -> Result<Option<String>> 
 /// Failures in the output of `cargo test --no-fail-fast`.
 struct Failures {
     names: Vec<String>,
-    /// Arguments that cargo prints for the repetition of each failed test binary.
+    /// Kind and name of each failed test binary, as arguments of cargo.
     binaries: Vec<String>,
 }
 
@@ -40,7 +40,14 @@ impl Failures {
             found.collect::<Vec<_>>()
         };
         let names = within("test ", " ... FAILED");
+        // Without the package that cargo prints: of one package alone it would build the
+        // dependencies again, with other features.
         let binaries = within("error: test failed, to rerun pass `", "`");
+        let binaries: Vec<String> = binaries
+            .iter()
+            .filter_map(|arguments| Some(arguments.split_once(" --")?.1))
+            .map(|target| format!("--{target}"))
+            .collect();
         let ended = printed.iter().filter(|line| line.starts_with("test result: FAILED. ")).count();
         let are_few = (1..=TESTS_MAX).contains(&names.len());
         let are_all = ended == binaries.len() && names.iter().all(|name| !name.contains(' '));
@@ -52,7 +59,7 @@ impl Failures {
         let mut passed = 0;
         for binary in &self.binaries {
             let mut command = workspace::cargo();
-            command.args(["test", "--locked"]).args(binary.split(' '));
+            command.args(["test", "--workspace", "--locked"]).args(binary.split(' '));
             command.args(["--", "--exact"]).args(&self.names);
             command.envs(SEEDS.iter().copied()).current_dir(workspace::root());
             let status = process::lines(&mut command, |line| {

@@ -8,7 +8,7 @@ use super::plot::{bars, escaped, lines};
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--line:#8885;--ours:#0b7a75;--rival:#94a3b8}
-body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem}
+body{overflow-wrap:anywhere;font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem}
 h2{margin-top:3rem;border-top:2px solid var(--line);padding-top:1rem}
 h3{font-size:1.05rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
@@ -39,7 +39,7 @@ pub(super) fn render(benchmarks: &Map<String, Value>) -> String {
          <meta name=viewport content='width=device-width,initial-scale=1'>\
          <link rel=icon href='data:,'>\
          <title>forebay: benchmarks</title><style>{STYLE}</style>\
-         <h1>Benchmarks of forebay</h1>\
+         <main><h1>Benchmarks of forebay</h1>\
          <p>Benchmarks in which a rival is ahead in some row come first; those rows say \
          <i>behind</i>. Published figures come from the named source and from its machine; all \
          others were measured in one run.</p><nav>"
@@ -51,7 +51,7 @@ pub(super) fn render(benchmarks: &Map<String, Value>) -> String {
     for (name, benchmark) in order {
         section(&mut page, name, benchmark);
     }
-    page.push_str("</html>\n");
+    page.push_str("</main></html>\n");
     page
 }
 
@@ -97,9 +97,14 @@ fn cell(value: &Value) -> String {
 }
 
 fn rows(page: &mut String, table: &Value) {
-    page.push_str("<div class=scroll><table><tr>");
+    // With the keyboard, a region is scrolled once it has the focus.
+    page.push_str("<div class=scroll tabindex=0><table><tr>");
     for column in table["columns"].as_array().into_iter().flatten() {
-        let _ = write!(page, "<th>{}</th>", cell(column));
+        let _ = match cell(column).as_str() {
+            // The column of the names.
+            "" => write!(page, "<td></td>"),
+            title => write!(page, "<th>{title}</th>"),
+        };
     }
     page.push_str("<th>bound</th><th>holds</th></tr>");
     for row in table["rows"].as_array().into_iter().flatten() {

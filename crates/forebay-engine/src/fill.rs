@@ -44,9 +44,10 @@ use crate::flight::source::Source;
 use crate::flight::waiting::Waiting;
 use crate::flight::{Flight, FlightResult, LeaderGuard};
 use crate::runtime::clock::ThreadDice;
-use crate::runtime::event::{Event, LeaseEvent};
+use crate::runtime::event::{Event, LeaseEvent, TierCall};
+use crate::tiers::error::TierError;
 use crate::tiers::lease::{LoadMark, Release};
-use crate::tiers::lower::Deadline;
+use crate::tiers::lower::{Deadline, LowerTier};
 pub use inspect::{TierEntry, TierReport};
 
 use cluster_lease::{LeaseAnswer, LeaseUse, Leased, WritePermission};
@@ -294,6 +295,24 @@ impl<L: Load> Leading<L> {
     fn observe_lease(&self, event: LeaseEvent) {
         let key = self.flight().key().borrowed();
         self.engine.observer.observe(Event::Lease { key, event });
+    }
+
+    /// Tells the load of an operation on a lower tier that began at `begun`. `found` is true if it
+    /// found an entry.
+    fn report_tier(
+        &self,
+        lower: &LowerTier,
+        op: &'static str,
+        begun: Duration,
+        found: Result<bool, &TierError>,
+    ) {
+        let result = match found {
+            Ok(true) => "hit",
+            Ok(false) => "miss",
+            Err(error) => error.code(),
+        };
+        let took = self.engine.clock.exact().saturating_sub(begun);
+        self.load.tier_called(TierCall { tier: lower.name(), op, result, took });
     }
 
     fn failures(&self) -> &RecentFailures {

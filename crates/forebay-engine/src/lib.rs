@@ -58,7 +58,7 @@ pub use purge::publish::{Propagation, Purged};
 pub use purge_log::cluster::{BusStatus, Cluster};
 pub use purge_log::watch::Watch;
 pub use runtime::clock::{self, Clock, SystemClock, ThreadDice};
-pub use runtime::event::{Event, LeaseEvent, Observer};
+pub use runtime::event::{Event, LeaseEvent, Observer, TierCall};
 pub use tiers::bus::{self, Bus, Newer};
 #[cfg(feature = "testkit")]
 pub use tiers::conformance::{BrokenRule, check_tier};

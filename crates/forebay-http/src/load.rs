@@ -29,7 +29,7 @@ use forebay_core::{Key, KeyRef};
 use forebay_engine::lease::LoadMark;
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
-    Loaded, Outcome, Select, UnsharedLoad, Waiting, Watch,
+    Loaded, Outcome, Select, TierCall, UnsharedLoad, Waiting, Watch,
 };
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
@@ -227,6 +227,10 @@ impl Load for HttpLoad {
         if let Some((trace, context)) = trace.zip(TraceContext::parse(mark.as_bytes())) {
             trace.wait_for(hash(self.key()), context);
         }
+    }
+
+    fn tier_called(&self, call: TierCall) {
+        self.0.request.note_tier_call(call);
     }
 
     fn options(&self) -> LoadOptions {

@@ -26,7 +26,9 @@ pub use labels::{CacheResult, End, MethodLabel};
 pub use loads::{LoadEntry, LoadFeed};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
 pub use samples::{KeySample, KeySamples};
-pub use trace::{LoadExchange, LoadSpan, RequestSpan, SpanExporter, TraceSettings, Tracer};
+pub use trace::{
+    LoadExchange, LoadSpan, RequestSpan, SpanExporter, TierEvent, TraceSettings, Tracer,
+};
 pub(crate) use trace::{LoadTrace, RequestTrace};
 
 /// Field with the ids of a trace and of a span (W3C Trace Context).

@@ -56,6 +56,23 @@ impl Message {
         self.bytes(field, &pair.0);
     }
 
+    /// Adds a field with an `Event` at this time in nanoseconds since 1970.
+    pub(super) fn event(
+        &mut self,
+        field: u32,
+        at: u64,
+        name: &str,
+        attributes: &[(&str, AttributeValue<'_>)],
+    ) {
+        let mut event = Self::default();
+        event.fixed64(1, at);
+        event.bytes(2, name.as_bytes());
+        for (name, value) in attributes {
+            event.attribute(3, name, *value);
+        }
+        self.bytes(field, &event.0);
+    }
+
     /// Adds a field with a `Link` to a span.
     pub(super) fn link(&mut self, field: u32, to: TraceContext) {
         let mut link = Self::default();

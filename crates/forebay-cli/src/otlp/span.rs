@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_http::{LoadSpan, RequestSpan};
+use forebay_http::{LoadSpan, RequestSpan, TierEvent};
 use forebay_semantics::trace_context::TraceContext;
 
 use super::encode::AttributeValue::{Number, Text};
@@ -18,6 +18,9 @@ const CLIENT: u64 = 3;
 /// Status of a failed span.
 const FAILED: u64 = 2;
 
+/// Name of the event of a lookup in a lower tier.
+const TIER_EVENT: &str = "forebay.tier";
+
 /// Methods with a name of their own (RFC 9110, RFC 5789); others are `HTTP`.
 const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -32,6 +35,7 @@ mod field {
     pub(super) const START: u32 = 7;
     pub(super) const END: u32 = 8;
     pub(super) const ATTRIBUTE: u32 = 9;
+    pub(super) const EVENT: u32 = 11;
     pub(super) const LINK: u32 = 13;
     pub(super) const STATUS: u32 = 15;
     pub(super) const FLAGS: u32 = 16;
@@ -58,14 +62,24 @@ impl SpanMessage {
     }
 
     fn times(&mut self, begun: SystemTime, took: Duration) {
-        let nanoseconds = |at: SystemTime| {
-            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-        };
         let start = nanoseconds(begun);
         self.0.fixed64(field::START, start);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.0.fixed64(field::END, start.saturating_add(took));
+    }
+
+    /// Adds an event for each lookup in a lower tier.
+    fn add_tiers(&mut self, tiers: &[TierEvent]) {
+        for TierEvent { at, call } in tiers {
+            let took = i64::try_from(call.took.as_micros()).unwrap_or(i64::MAX);
+            let attributes = [
+                ("forebay.tier", Text(call.tier)),
+                ("forebay.tier.operation", Text(call.op)),
+                ("forebay.tier.result", Text(call.result)),
+                ("forebay.tier.duration_us", Number(took)),
+            ];
+            self.0.event(field::EVENT, nanoseconds(*at), TIER_EVENT, &attributes);
+        }
     }
 
     fn add(&mut self, name: &str, value: AttributeValue<'_>) {
@@ -110,6 +124,12 @@ impl SpanMessage {
     }
 }
 
+/// Returns the nanoseconds since 1970.
+fn nanoseconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Returns the span of a request.
 pub(super) fn of_request(span: &RequestSpan<'_>, redaction: &Redaction) -> Vec<u8> {
     let (entry, request) = (span.entry, span.entry.request);
@@ -135,6 +155,7 @@ pub(super) fn of_request(span: &RequestSpan<'_>, redaction: &Redaction) -> Vec<u
     message.add("forebay.request_id", Text(&request.id.to_string()));
     message.add("http.response.body.size", Number(i64::try_from(entry.bytes).unwrap_or(i64::MAX)));
     let status = entry.status.to_string();
+    message.add_tiers(span.tiers);
     let error = entry.end.label().or_else(|| (entry.status >= 500).then_some(&*status));
     message.add_result(Some(entry.status), error);
     message.finish(span.link)
@@ -151,6 +172,7 @@ pub(super) fn of_load(span: &LoadSpan, redaction: &Redaction) -> Vec<u8> {
     message.add("server.address", Text(&exchange.authority));
     message.add_target(&exchange.target, redaction);
     message.add("forebay.site", Text(&exchange.site));
+    message.add_tiers(&span.tiers);
     let status = exchange.status.map(|status| status.to_string());
     let error = exchange.error.or_else(|| status.as_deref().filter(|status| *status >= "400"));
     message.add_result(exchange.status, error);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
-use forebay_testkit::launch::Launched;
+use forebay_testkit::launch::{Launched, Signal};
 use forebay_testkit::origin::{Answer, Origin};
 use forebay_testkit::redis::RedisLaunch;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 
 use crate::cluster;
-use crate::world::{ConfigFile, ask, get, metric};
+use crate::world::{ConfigFile, ask, end, get, metric, written};
 
 const SECRET: &str = "hunter2";
 
@@ -129,6 +129,7 @@ async fn a_trace_goes_from_the_client_over_the_load_to_the_origin() -> anyhow::R
     }
     assert_eq!(number(facts, "http.response.status_code"), Some(200));
     assert_eq!(number(&client.attributes, "http.response.status_code"), Some(200));
+    // Both are placed by one clock of the cache.
     assert!(server.start_time_unix_nano <= client.start_time_unix_nano);
     assert!(client.end_time_unix_nano <= server.end_time_unix_nano);
     let received = origin.first()?;
@@ -160,6 +161,47 @@ async fn a_trace_of_any_client_is_replaced_and_passes_without_tracing() -> anyho
     let received = origin.received();
     assert_eq!(received[1].fields.first("traceparent"), Some(context.as_str()));
     assert_eq!(received[1].fields.first("tracestate"), Some("vendor=1"));
+    Ok(())
+}
+
+/// Events of a span: tier, operation, result.
+fn tier_events(span: &Span) -> Vec<[&str; 3]> {
+    let names = ["forebay.tier", "forebay.tier.operation", "forebay.tier.result"];
+    for event in &span.events {
+        assert_eq!(event.name, "forebay.tier");
+        assert!(number(&event.attributes, "forebay.tier.duration_us").is_some());
+        let times = span.start_time_unix_nano..=span.end_time_unix_nano;
+        assert!(times.contains(&event.time_unix_nano), "{span:#?}");
+    }
+    span.events.iter().map(|event| names.map(|name| text(&event.attributes, name))).collect()
+}
+
+/// Lookups in lower tiers are events of the span that waited for them.
+#[tokio::test]
+async fn lookups_in_lower_tiers_are_events() -> anyhow::Result<()> {
+    let origin = Origin::always(Answer::ok("a").field("Cache-Control", "max-age=600")).await?;
+    let collector = Origin::always(Answer::ok("")).await?;
+    let disk = tempfile::tempdir()?;
+    let top = format!(
+        "[trace]\nendpoint = \"{}\"\nsample = 1.0\n[disk]\npath = \"{}\"\nsize = \"64MiB\"",
+        collector.url(),
+        disk.path().display()
+    );
+    let file = ConfigFile::serving(&origin.url(), &top, "")?;
+    let cache = file.serve().await?;
+    get(&cache, "/a").await?;
+    written(&cache).await?;
+    wait_spans(&collector, 2).await?;
+    end(cache, Signal::Term).await?;
+    let cache = file.serve().await?;
+    get(&cache, "/a").await?;
+    get(&cache, "/a").await?;
+    let spans = wait_spans(&collector, 4).await?;
+    let requests = of_kind(&spans, SpanKind::Server);
+    let events: Vec<_> = requests.iter().map(|span| tier_events(span)).collect();
+    let expected =
+        [vec![["disk", "open", "miss"]], vec![["disk", "open", "hit"], ["disk", "read", "hit"]]];
+    assert_eq!(events, [&expected[..], &[Vec::new()]].concat(), "{spans:#?}");
     Ok(())
 }
 

@@ -35,7 +35,7 @@ use crate::runtime::event::LeaseEvent;
 use crate::runtime::sync::timeout;
 use crate::tiers::error::TierError;
 use crate::tiers::lease::{Claim, Lease, Leases, LoadMark, Permit, Release, Woken};
-use crate::tiers::lease_strategy::LEASE;
+use crate::tiers::lease_strategy::{LEASE, Looked};
 use crate::tiers::lower::Deadline;
 use crate::tiers::tier::Stored;
 
@@ -212,7 +212,9 @@ impl<L: Load> Missed<L> {
         let (seen, mark) = (self.seen.stamp, mark.as_deref());
         let claim = Claim { primary, boarded, entry, seen, is_look: false, mark };
         let lower = &self.leading.engine.lower.all()[tier_index];
+        let begun = self.leading.engine.clock.exact();
         let lease = lower.attempt(LEASE, &mut deadline, || leases.acquire(claim)).await;
+        self.leading.report_tier(lower, LEASE, begun, lease.as_ref().map(Looked::has_found));
         self.deadline = Some(deadline);
         LeaseAnswer { lease, position }
     }

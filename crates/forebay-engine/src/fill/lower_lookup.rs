@@ -8,6 +8,7 @@
 //! ([`lease_strategy`](crate::tiers::lease_strategy)): then one exchange returns an entry or the
 //! permission to load.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +31,16 @@ use crate::flight::load::{Extent, Load, LoadError, LoadSource};
 use crate::runtime::event::Event;
 use crate::tiers::error::TierError;
 use crate::tiers::lease::{Claim, Lease, Leases};
+use crate::tiers::lease_strategy::Looked;
 use crate::tiers::lower::{Deadline, LowerTier};
 use crate::tiers::tier::{Stored, TierErrors};
 
 /// Minimum size up to which a stale entry is read for a conditional request, even if memory keeps
 /// less. There are as many as loads.
 const VALIDATED_MAX: u64 = 1 << 20;
+
+/// Name of the operation that reads a body.
+const READ: &str = "read";
 
 /// Minimum age difference of a newer entry. The age of one entry differs by a few milliseconds each
 /// time it is read.
@@ -365,15 +370,47 @@ impl<'a, L: Load> TierSearch<'a, L> {
         if let Some(record) = self.open_or_lease(lower, key).await {
             return record;
         }
-        let open = || match self.leading.load.batch() {
+        let leading = self.leading;
+        let open = || match leading.load.batch() {
             Some(part) => part.open(lower.tier(), tier_index, key),
             None => lower.tier().open(key),
         };
-        let opened = lower.look(&mut self.deadline, open).await;
+        let opened = self.look(lower, open).await;
         if let Err(failure) = &opened {
             self.skip_lease(lower, failure);
         }
         self.note(lower, opened)?
+    }
+
+    /// Runs a lookup, and reports it to the load.
+    async fn look<T: Looked, F>(
+        &mut self,
+        lower: &LowerTier,
+        begin: impl FnOnce() -> F,
+    ) -> Result<T, TierError>
+    where
+        F: Future<Output = Result<T, TierError>>,
+    {
+        let begun = self.engine.clock.exact();
+        let looked = lower.look(&mut self.deadline, begin).await;
+        let result = looked.as_ref().map(Looked::has_found);
+        self.leading.report_tier(lower, T::OP, begun, result);
+        looked
+    }
+
+    /// Reads a body, and reports it to the load.
+    async fn read<T, F>(
+        &mut self,
+        lower: &LowerTier,
+        begin: impl FnOnce() -> F,
+    ) -> Result<T, TierError>
+    where
+        F: Future<Output = Result<T, TierError>>,
+    {
+        let begun = self.engine.clock.exact();
+        let read = lower.attempt(READ, &mut self.deadline, begin).await;
+        self.leading.report_tier(lower, READ, begun, read.as_ref().map(|_| true));
+        read
     }
 
     /// Requests the record and the lease in one exchange. `Some(None)`: there is no record, and the
@@ -394,7 +431,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
         let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true, mark };
         let position = self.engine.log.position();
         let asking = || leases.acquire(claim);
-        match lower.look(&mut self.deadline, asking).await {
+        match self.look(lower, asking).await {
             Ok(Lease::Filled(stored)) => Some(Some(*stored)),
             Err(error @ (TierError::TimedOut | TierError::Bypassed)) => {
                 self.skip_lease(lower, &error);
@@ -487,7 +524,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
                 gathered => Ok(gathered),
             }
         };
-        let begun = lower.attempt("read", &mut self.deadline, reading).await;
+        let begun = self.read(lower, reading).await;
         let body = match self.note(lower, begun)? {
             Gathered::Flowing(first, rest) => Gathered::Flowing(first, bounded(rest)),
             gathered => gathered,
@@ -515,7 +552,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
         let bytes_max = self.engine.memory.object_max(meta.presence).max(VALIDATED_MAX);
         let lower = self.lower(position.tier_index);
         let collecting = || collect_up_to(body, bytes_max);
-        let collected = lower.attempt("read", &mut self.deadline, collecting).await;
+        let collected = self.read(lower, collecting).await;
         let bytes = self.note(lower, collected)?;
         let entry = Entry::new(meta, head, Body::whole(bytes));
         let entry = Arc::new(if softened { entry.softened() } else { entry });

@@ -13,6 +13,7 @@ use crate::entry::select::Select;
 use crate::entry::{Entry, Head};
 use crate::flight::batch::BatchPart;
 use crate::flight::waiting::Waiting;
+use crate::runtime::event::TierCall;
 use crate::runtime::panic_text;
 use crate::tiers::error::TierError;
 use crate::tiers::lease::LoadMark;
@@ -45,6 +46,9 @@ pub trait Load: Select + HeadCodec + Clone + 'static {
 
     /// Takes the mark of the load of another instance, for which this load waits.
     fn follows(&self, _mark: &str) {}
+
+    /// Takes a lookup in a lower tier that was made for this load, or a read there.
+    fn tier_called(&self, _call: TierCall) {}
 
     /// Returns the options of this load.
     fn options(&self) -> LoadOptions {

@@ -159,6 +159,19 @@ impl LeaseEvent {
     }
 }
 
+/// Lookup of a load in a lower tier, or a read there of the entry that it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierCall {
+    /// Name of the tier.
+    pub tier: &'static str,
+    /// Operation: `open` (lookup), `lease` (lookup that also requests the lease) or `read` (body).
+    pub op: &'static str,
+    /// Result: `hit`, `miss`, or the [code](crate::TierError::code) of a failure.
+    pub result: &'static str,
+    /// Duration of the operation, or the time until its limit.
+    pub took: Duration,
+}
+
 /// Receiver of the events of an engine, for metrics and logs.
 pub trait Observer: Send + Sync + 'static {
     /// Receives an event, on the thread where it happens: it must not block.

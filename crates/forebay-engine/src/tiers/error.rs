@@ -36,4 +36,17 @@ impl TierError {
     pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(cause.into().into())
     }
+
+    /// Returns the name of the kind of error in traces, such as `timed-out`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "failed",
+            Self::TimedOut => "timed-out",
+            Self::Bypassed => "bypassed",
+            Self::TooLarge => "too-large",
+            Self::Outdated => "outdated",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_engine::{
-    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Select, Waiting,
+    Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, Loaded, Select, TierCall,
+    Waiting,
 };
 use forebay_semantics::ResponseRef;
 use forebay_semantics::lifetime::{initial_age, lifetime};
@@ -124,6 +125,10 @@ impl Load for ByBodyLoad {
         };
         request.log_failure(&self.method, prior.as_deref(), &loaded);
         loaded
+    }
+
+    fn tier_called(&self, call: TierCall) {
+        self.load.request().note_tier_call(call);
     }
 
     fn options(&self) -> LoadOptions {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_engine::{
     Audience, Entry, Head, HeadCodec, Load, LoadError, LoadOptions, LoadSource, Loaded, Select,
+    TierCall,
 };
 
 use super::HttpLoad;
@@ -27,6 +28,10 @@ impl Select for LowerTiersOnly {
 impl Load for LowerTiersOnly {
     async fn load(&self, _: Option<Arc<Entry>>, _: Audience) -> Result<Loaded, LoadError> {
         Err(LoadError::NotCached)
+    }
+
+    fn tier_called(&self, call: TierCall) {
+        self.0.request().note_tier_call(call);
     }
 
     fn options(&self) -> LoadOptions {

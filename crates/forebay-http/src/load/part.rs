@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_core::{Demand, Lifetime, Meta};
 use forebay_engine::{
     Audience, Content, Entry, Head, HeadCodec, Load, LoadError, Loaded, Lookup, LookupResult,
-    Passed, Select, Waiting, Watch,
+    Passed, Select, TierCall, Waiting, Watch,
 };
 use forebay_semantics::partial::{
     ContentRange, Parts, can_combine, combined_fields, received_range,
@@ -64,6 +64,10 @@ impl Load for PartLoad {
         let request = self.0.request();
         let part = pin!(self.part(prior.as_deref(), company));
         request.with_timeout(&Method::GET, self.0.key(), part).await
+    }
+
+    fn tier_called(&self, call: TierCall) {
+        self.0.request().note_tier_call(call);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Span of a load: ids that the origin gets, and the result.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use forebay_core::KeyRef;
-use forebay_engine::{Clock, Head, LoadError, Loaded};
+use forebay_engine::{Clock, Head, LoadError, Loaded, TierCall};
 use forebay_semantics::trace_context::TraceContext;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -35,8 +35,9 @@ impl ClientRequest {
     pub(crate) fn begin_span(&self, method: &Method, key: Option<KeyRef<'_>>) -> Option<OpenSpan> {
         let trace = self.trace.clone()?;
         trace.begin(key.map(hash), self.urgency.is_refresh());
+        let (clock, begun) = (self.clock.clone(), self.clock.exact());
         let exchange = LoadExchange {
-            begun: SystemTime::now(),
+            begun: trace.wall_time(begun),
             took: Duration::ZERO,
             site: (&*self.site.settings.id).into(),
             method: method.clone(),
@@ -45,8 +46,14 @@ impl ClientRequest {
             status: None,
             error: Some(ABORTED),
         };
-        let (clock, begun) = (self.clock.clone(), self.clock.exact());
         Some(OpenSpan { trace, clock, begun, exchange: Some(exchange) })
+    }
+
+    /// Adds a lookup in a lower tier to the trace, if requests are traced.
+    pub(super) fn note_tier_call(&self, call: TierCall) {
+        if let Some(trace) = &self.trace {
+            trace.add_tier_call(call, self.clock.exact());
+        }
     }
 
     /// Replaces the ids of the client's trace by those of the load.

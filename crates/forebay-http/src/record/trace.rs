@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use forebay_engine::TierCall;
 use forebay_semantics::trace_context::TraceContext;
 use http::Method;
 use parking_lot::Mutex;
@@ -19,6 +20,9 @@ use super::AccessEntry;
 
 /// Number of keys whose last load is known. Of two keys in one place, the later load is known.
 const LOADS_MAX: usize = 4_096;
+
+/// Maximum number of lookups in lower tiers that a span has; a search of two tiers has six.
+const TIER_EVENTS_MAX: usize = 16;
 
 /// Selection of the requests that are traced.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,8 +55,19 @@ pub struct RequestSpan<'a> {
     pub link: Option<TraceContext>,
     /// Time of its begin.
     pub begun: SystemTime,
+    /// Lookups in lower tiers for this request, in their order.
+    pub tiers: &'a [TierEvent],
     /// Response of the request.
     pub entry: &'a AccessEntry<'a>,
+}
+
+/// Lookup in a lower tier, as an event of a span.
+#[derive(Clone, Copy, Debug)]
+pub struct TierEvent {
+    /// Time of its end.
+    pub at: SystemTime,
+    /// Tier, operation, result and duration.
+    pub call: TierCall,
 }
 
 /// Span of a load, from its begin to the head of the response, or of a request that is forwarded.
@@ -64,6 +79,8 @@ pub struct LoadSpan {
     pub parent: Option<u64>,
     /// Span of the request that caused a refresh.
     pub link: Option<TraceContext>,
+    /// Lookups in lower tiers for a refresh, which its request did not wait for.
+    pub tiers: Vec<TierEvent>,
     /// Request to the origin, and its result.
     pub exchange: LoadExchange,
 }
@@ -119,19 +136,25 @@ impl Tracer {
         Arc::new(Self { settings, exporter, loads })
     }
 
-    /// Begins the trace of a request with this `traceparent`.
-    pub(crate) fn begin(self: &Arc<Self>, traceparent: Option<&[u8]>) -> Arc<RequestTrace> {
+    /// Begins the trace of a request with this `traceparent`. `now` is the time on the clock of the
+    /// engine.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        traceparent: Option<&[u8]>,
+        now: Duration,
+    ) -> Arc<RequestTrace> {
         let incoming = self.incoming(traceparent);
-        self.trace(incoming, self.is_sampled(incoming))
+        self.trace(incoming, self.is_sampled(incoming), now)
     }
 
     /// Begins the trace of a hit with this `traceparent`, if it is sampled.
     pub(crate) fn begin_hit(
         self: &Arc<Self>,
         traceparent: Option<&[u8]>,
+        now: Duration,
     ) -> Option<Arc<RequestTrace>> {
         let incoming = self.incoming(traceparent);
-        self.is_sampled(incoming).then(|| self.trace(incoming, true))
+        self.is_sampled(incoming).then(|| self.trace(incoming, true, now))
     }
 
     fn incoming(&self, traceparent: Option<&[u8]>) -> Option<TraceContext> {
@@ -147,11 +170,13 @@ impl Tracer {
         self: &Arc<Self>,
         incoming: Option<TraceContext>,
         is_sampled: bool,
+        now: Duration,
     ) -> Arc<RequestTrace> {
         let trace = incoming.map_or_else(new_trace, |incoming| incoming.trace);
         let context = TraceContext { trace, span: new_span(), is_sampled };
         let parent = incoming.map(|incoming| incoming.span);
-        let load = Arc::new(LoadTrace::of(self, context, parent.is_some()));
+        let epoch = Epoch { wall: SystemTime::now(), exact: now };
+        let load = Arc::new(LoadTrace::of(self, context, parent.is_some(), epoch));
         let followed = OnceLock::new();
         Arc::new(RequestTrace { tracer: self.clone(), context, parent, load, followed })
     }
@@ -206,8 +231,9 @@ impl RequestTrace {
         }
     }
 
-    /// Exports the span of the request if it is sampled, failed or slow.
-    pub(crate) fn end(&self, entry: &AccessEntry<'_>) {
+    /// Exports the span of the request if it is sampled, failed or slow. `begun` is its begin on the
+    /// clock of the engine.
+    pub(crate) fn end(&self, entry: &AccessEntry<'_>, begun: Duration) {
         let is_failed = entry.status >= 500;
         if !(self.context.is_sampled || is_failed || entry.head >= self.tracer.settings.slow) {
             return;
@@ -215,20 +241,41 @@ impl RequestTrace {
         self.load.want();
         let followed = self.followed.get().or_else(|| self.load.remote.get());
         followed.into_iter().for_each(|load| load.want());
-        let now = SystemTime::now();
+        let tiers = self.load.tiers.lock();
         self.tracer.exporter.request(&RequestSpan {
             context: self.context,
             parent: self.parent,
             link: followed.and_then(|load| load.context()),
-            begun: now.checked_sub(entry.total).unwrap_or(now),
+            begun: self.load.epoch.at(begun),
+            tiers: &tiers,
             entry,
         });
+    }
+}
+
+/// One moment on both clocks. All spans of a request are placed by the clock of the engine, so that
+/// their order is right even if the wall clock is set meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    wall: SystemTime,
+    exact: Duration,
+}
+
+impl Epoch {
+    /// Returns the wall time of a moment on the clock of the engine.
+    fn at(self, exact: Duration) -> SystemTime {
+        let moved = match exact.checked_sub(self.exact) {
+            Some(later) => self.wall.checked_add(later),
+            None => self.wall.checked_sub(self.exact - exact),
+        };
+        moved.unwrap_or(self.wall)
     }
 }
 
 /// Trace of a load that a request may start.
 pub(crate) struct LoadTrace {
     tracer: Arc<Tracer>,
+    epoch: Epoch,
     /// Span of the request.
     cause: TraceContext,
     /// True if the trace began at the client.
@@ -240,6 +287,8 @@ pub(crate) struct LoadTrace {
     /// Load of another instance, for which this one waited.
     remote: OnceLock<Arc<Self>>,
     is_wanted: AtomicBool,
+    /// Lookups in lower tiers, up to [`TIER_EVENTS_MAX`].
+    tiers: Mutex<Vec<TierEvent>>,
     /// Span of a load that has ended, while nothing needs it.
     ended: Mutex<Option<Box<LoadSpan>>>,
 }
@@ -258,11 +307,32 @@ impl fmt::Debug for LoadTrace {
 }
 
 impl LoadTrace {
-    fn of(tracer: &Arc<Tracer>, cause: TraceContext, is_continued: bool) -> Self {
-        let (marked, begun, remote) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let (is_wanted, ended) = (AtomicBool::new(false), Mutex::new(None));
-        let tracer = tracer.clone();
-        Self { tracer, cause, is_continued, marked, begun, remote, is_wanted, ended }
+    fn of(tracer: &Arc<Tracer>, cause: TraceContext, is_continued: bool, epoch: Epoch) -> Self {
+        Self {
+            tracer: tracer.clone(),
+            epoch,
+            cause,
+            is_continued,
+            marked: OnceLock::new(),
+            begun: OnceLock::new(),
+            remote: OnceLock::new(),
+            is_wanted: AtomicBool::new(false),
+            tiers: Mutex::default(),
+            ended: Mutex::new(None),
+        }
+    }
+
+    /// Returns the wall time of a moment on the clock of the engine.
+    pub(crate) fn wall_time(&self, exact: Duration) -> SystemTime {
+        self.epoch.at(exact)
+    }
+
+    /// Adds a lookup in a lower tier that ended at `exact` on the clock of the engine.
+    pub(crate) fn add_tier_call(&self, call: TierCall, exact: Duration) {
+        let mut tiers = self.tiers.lock();
+        if tiers.len() < TIER_EVENTS_MAX {
+            tiers.push(TierEvent { at: self.epoch.at(exact), call });
+        }
     }
 
     /// Returns the ids of the load for other instances, unless it may not be exported.
@@ -277,7 +347,7 @@ impl LoadTrace {
         if !context.is_sampled {
             return;
         }
-        let load = Arc::new(Self::of(&self.tracer, context, false));
+        let load = Arc::new(Self::of(&self.tracer, context, false, self.epoch));
         let _ = load.begun.set(BegunLoad { context, is_refresh: false });
         *self.tracer.place(key).lock() = Some(KnownLoad { key, load: load.clone() });
         let _ = self.remote.set(load);
@@ -314,7 +384,9 @@ impl LoadTrace {
     pub(crate) fn end(&self, exchange: LoadExchange) {
         let Some(BegunLoad { context, is_refresh }) = self.begun.get().copied() else { return };
         let parent = (!is_refresh).then_some(self.cause.span);
-        let span = LoadSpan { context, parent, link: is_refresh.then_some(self.cause), exchange };
+        let link = is_refresh.then_some(self.cause);
+        let tiers = if is_refresh { std::mem::take(&mut *self.tiers.lock()) } else { Vec::new() };
+        let span = LoadSpan { context, parent, link, tiers, exchange };
         let mut ended = self.ended.lock();
         // Read under the lock, so that one of both sides exports the span.
         if self.is_wanted.load(Ordering::Relaxed) {
@@ -362,6 +434,8 @@ mod tests {
 
     const INCOMING: &[u8] = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+    const NOW: Duration = Duration::from_secs(9);
+
     fn tracer(sample: f64, trusts_incoming: bool) -> (Arc<Tracer>, Exported) {
         let exported = Exported::default();
         let slow = Duration::from_secs(1);
@@ -385,26 +459,29 @@ mod tests {
     #[test]
     fn a_trace_is_continued_only_if_clients_are_trusted() {
         let (trusting, _) = tracer(0.0, true);
-        let trace = trusting.begin(Some(INCOMING));
+        let trace = trusting.begin(Some(INCOMING), NOW);
         assert_eq!(trace.recorded_id(), Some(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c));
         assert_eq!(trace.parent, Some(0xb7ad_6b71_6920_3331));
-        assert!(trusting.begin_hit(Some(INCOMING)).is_some() && trusting.begin_hit(None).is_none());
+        assert!(
+            trusting.begin_hit(Some(INCOMING), NOW).is_some()
+                && trusting.begin_hit(None, NOW).is_none()
+        );
         let (careful, _) = tracer(0.0, false);
-        let trace = careful.begin(Some(INCOMING));
+        let trace = careful.begin(Some(INCOMING), NOW);
         assert_eq!((trace.recorded_id(), trace.parent), (None, None));
-        assert!(careful.begin_hit(Some(INCOMING)).is_none());
+        assert!(careful.begin_hit(Some(INCOMING), NOW).is_none());
         let (sampling, _) = tracer(1.0, false);
-        assert!(sampling.begin_hit(None).is_some());
+        assert!(sampling.begin_hit(None, NOW).is_some());
     }
 
     #[test]
     fn a_load_is_exported_once_when_a_request_needs_it() {
         let (tracer, exported) = tracer(0.0, false);
-        let leader = tracer.begin(None);
+        let leader = tracer.begin(None, NOW);
         leader.load().begin(Some(7), false);
         leader.load().end(exchange());
         assert!(exported.0.lock().is_empty(), "nothing needs it yet");
-        let follower = tracer.begin(None);
+        let follower = tracer.begin(None, NOW);
         follower.follow(8);
         assert!(follower.followed.get().is_none(), "another key");
         follower.follow(7);
@@ -423,13 +500,13 @@ mod tests {
     #[test]
     fn requests_refer_to_the_load_of_another_instance() {
         let (tracer, exported) = tracer(1.0, false);
-        let elsewhere = tracer.begin(None);
+        let elsewhere = tracer.begin(None, NOW);
         let mark = elsewhere.load().mark(false).expect("the load may be exported");
         elsewhere.load().begin(None, false);
         assert_eq!(elsewhere.load().context(), Some(mark));
-        let leader = tracer.begin(None);
+        let leader = tracer.begin(None, NOW);
         leader.load().wait_for(7, mark);
-        let follower = tracer.begin(None);
+        let follower = tracer.begin(None, NOW);
         follower.follow(7);
         let followed = [leader.load().remote.get(), follower.followed.get()];
         for load in followed {
@@ -439,13 +516,13 @@ mod tests {
         }
         assert!(exported.0.lock().is_empty(), "the other instance exports it");
         let (quiet, _) = self::tracer(0.0, false);
-        assert_eq!(quiet.begin(None).load().mark(false), None, "it may not be exported");
+        assert_eq!(quiet.begin(None, NOW).load().mark(false), None, "it may not be exported");
     }
 
     #[test]
     fn a_refresh_has_a_trace_of_its_own_that_refers_to_its_cause() {
         let (tracer, exported) = tracer(0.0, true);
-        let cause = tracer.begin(Some(INCOMING));
+        let cause = tracer.begin(Some(INCOMING), NOW);
         cause.load().want();
         cause.load().begin(Some(1), true);
         assert!(!cause.load().is_of_client());
@@ -455,5 +532,35 @@ mod tests {
         assert_eq!((span.parent, span.link), (None, Some(cause.context)));
         cause.follow(1);
         assert!(cause.followed.get().is_none(), "it started the load itself");
+    }
+
+    #[test]
+    fn spans_are_placed_by_one_clock() {
+        let (tracer, _) = tracer(1.0, false);
+        let load = tracer.begin(None, NOW).load().clone();
+        let at = |exact| load.wall_time(exact);
+        let second = Duration::from_secs(1);
+        assert_eq!(at(NOW + second).duration_since(at(NOW)).ok(), Some(second));
+        assert_eq!(at(NOW).duration_since(at(NOW - second)).ok(), Some(second));
+    }
+
+    #[test]
+    fn lookups_in_tiers_belong_to_the_request_and_those_of_a_refresh_to_its_load() {
+        let (tracer, exported) = tracer(1.0, false);
+        let took = Duration::from_millis(1);
+        let call = TierCall { tier: "disk", op: "open", result: "miss", took };
+        let leader = tracer.begin(None, NOW);
+        (0..=TIER_EVENTS_MAX).for_each(|_| leader.load().add_tier_call(call, NOW));
+        leader.load().want();
+        leader.load().begin(Some(7), false);
+        leader.load().end(exchange());
+        assert_eq!(leader.load().tiers.lock().len(), TIER_EVENTS_MAX);
+        let cause = tracer.begin(None, NOW);
+        cause.load().want();
+        cause.load().begin(Some(8), true);
+        cause.load().add_tier_call(call, NOW);
+        cause.load().end(exchange());
+        let counts = exported.0.lock().iter().map(|span| span.tiers.len()).collect::<Vec<_>>();
+        assert_eq!(counts, [0, 1]);
     }
 }

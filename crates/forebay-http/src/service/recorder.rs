@@ -67,12 +67,14 @@ impl ResponseRecorder {
 
     /// Begins the trace of a request with this `traceparent`, if requests are traced.
     pub(super) fn begin_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
-        self.tracer.load().as_ref().map(|tracer| tracer.begin(traceparent))
+        let tracer = self.tracer.load();
+        tracer.as_ref().map(|tracer| tracer.begin(traceparent, self.now()))
     }
 
     /// Begins the trace of a hit with this `traceparent`, if it is traced.
     pub(super) fn begin_hit_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
-        self.tracer.load().as_ref().and_then(|tracer| tracer.begin_hit(traceparent))
+        let tracer = self.tracer.load();
+        tracer.as_ref().and_then(|tracer| tracer.begin_hit(traceparent, self.now()))
     }
 
     /// Returns the feed.
@@ -113,7 +115,7 @@ impl Recorder for ResponseRecorder {
             log.write(&entry);
         }
         if let Some(trace) = &request.trace {
-            trace.end(&entry);
+            trace.end(&entry, record.begun);
         }
         if self.feed.is_open() {
             self.feed.push(record, request, site, total, end);

@@ -87,6 +87,7 @@ pub(crate) fn of_site(
         early_hints: config.early_hints,
         no_vary_search: config.no_vary_search,
         transforms: Transforms::default(),
+        server_timing: config.server_timing,
         expose_errors: config.expose_errors,
         opt_ins: of_opt_ins(config),
         fallback: origin.fallback.clone(),

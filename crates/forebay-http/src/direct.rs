@@ -72,7 +72,8 @@ impl DirectHits {
         let is_served = |sites: &[Box<str>]| sites.contains(&site.settings.id);
         let is_allowed = connection.sites.as_deref().is_none_or(is_served)
             && site.settings.access.admits(peer.client);
-        if !is_allowed || !site.settings.direct_hits {
+        let has_direct_hits = site.settings.direct_hits && !site.settings.server_timing;
+        if !is_allowed || !has_direct_hits {
             return None;
         }
         let Ruled { rules, target } = ruled(site, &request, &authority, &peer)?;

@@ -43,7 +43,7 @@ use crate::record::decisions::hash;
 use crate::stored::head::Answer;
 
 pub(crate) use by_body::ByBodyLoad;
-pub(crate) use client_request::{ClientRequest, tidy_fields};
+pub(crate) use client_request::{ClientRequest, SERVER_TIMING, tidy_fields};
 pub(crate) use decision::DecisionRecorder;
 pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;

@@ -99,6 +99,15 @@ impl Labels {
     }
 }
 
+/// Durations of a response besides its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// Time from the request to the origin to the head of its response, if this request caused it.
+    pub(crate) origin: Option<Duration>,
+    /// True if the client gets durations in `Server-Timing`.
+    pub(crate) is_sent: bool,
+}
+
 /// Record of one response.
 #[derive(Debug)]
 pub(crate) struct Record {

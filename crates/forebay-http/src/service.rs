@@ -29,6 +29,7 @@ mod reloads;
 mod respond;
 mod route;
 pub(crate) mod secure;
+mod server_timing;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -286,7 +287,9 @@ impl Service {
     /// Lets a response be recorded when it ends.
     fn record(&self, response: &mut Response<ResponseBody>, mut record: Record) {
         if let Some(access) = &mut record.access {
-            access.outcome = record::Outcome::of(response.headers());
+            let origin_time = response.body().timing().origin;
+            access.outcome =
+                record::Outcome { origin_time, ..record::Outcome::of(response.headers()) };
         }
         let length = response.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());

@@ -79,6 +79,8 @@ pub struct SiteSettings {
     pub no_vary_search: bool,
     /// Includes the cause of a failure in error responses if `true`.
     pub expose_errors: bool,
+    /// Adds `Server-Timing` with durations to responses if `true`. Then no hit is direct.
+    pub server_timing: bool,
     /// Treatment of a lower tier that cannot be read: skipped, or the request fails.
     pub tier_errors: TierErrors,
     /// Gives http and https one key if `true`.
@@ -128,6 +130,7 @@ impl SiteSettings {
             early_hints: false,
             no_vary_search: false,
             expose_errors: false,
+            server_timing: false,
             tier_errors: TierErrors::default(),
             ignore_scheme: false,
             access: ClientAccess::default(),

@@ -196,6 +196,8 @@ pub(crate) struct ResolvedSite {
     pub(crate) early_hints: bool,
     /// True if stored responses answer the queries that `No-Vary-Search` names.
     pub(crate) no_vary_search: bool,
+    /// True if responses get `Server-Timing`.
+    pub(crate) server_timing: bool,
     /// True if error responses contain the cause.
     pub(crate) expose_errors: bool,
     /// Effect of a failing lower tier on a request.

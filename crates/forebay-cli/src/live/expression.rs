@@ -39,7 +39,7 @@ enum Kind {
 }
 
 /// Fields: name in expressions, name in the access log, kind.
-const FIELDS: [(&str, &str, Kind); 24] = [
+const FIELDS: [(&str, &str, Kind); 26] = [
     ("site", "site", Kind::Text),
     ("host", "host", Kind::Text),
     ("method", "method", Kind::Text),
@@ -57,6 +57,8 @@ const FIELDS: [(&str, &str, Kind); 24] = [
     ("head_ms", "head_ms", Kind::Number),
     ("total", "total_ms", Kind::Time),
     ("total_ms", "total_ms", Kind::Number),
+    ("origin", "origin_ms", Kind::Time),
+    ("origin_ms", "origin_ms", Kind::Number),
     ("origin_status", "origin_status", Kind::Number),
     ("shared", "shared", Kind::Text),
     ("end", "end", Kind::Text),

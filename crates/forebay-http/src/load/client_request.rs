@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ use crate::stored::head::Answer;
 
 /// Field with the id of a request, as in the logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Field with durations of one request (W3C Server Timing).
+pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
 /// `-Host`, `X-Request-Id`, `Via` and `CDN-Loop`.
@@ -68,6 +71,8 @@ pub(crate) struct ClientRequest {
     pub(crate) urgency: LoadUrgency,
     /// Trace of the load, if requests are traced.
     pub(crate) trace: Option<Arc<LoadTrace>>,
+    /// Duration of the first load that has ended.
+    pub(crate) origin_time: OnceLock<Duration>,
 }
 
 impl Select for ClientRequest {
@@ -92,6 +97,7 @@ impl ClientRequest {
         let span = self.begin_span(method, Some(key));
         let patience = self.rules.fetch_timeout(&self.site);
         let due = Instant::now() + patience + TIMEOUT_MARGIN;
+        let begun = self.clock.exact();
         let (mut has_waited, mut timer) = (false, None);
         let loaded = poll_fn(|cx| {
             if let Poll::Ready(loaded) = load.as_mut().poll(cx) {
@@ -104,6 +110,7 @@ impl ClientRequest {
             timer.as_mut().poll(cx).map(|()| Err(LoadError::TimedOut(patience)))
         })
         .await;
+        let _ = self.origin_time.set(self.clock.exact().saturating_sub(begun));
         if let Some(span) = span {
             span.end_load(&loaded);
         }
@@ -285,6 +292,8 @@ impl ClientRequest {
     /// Creates the head of an entry from a response. The derived forms of `prior` are kept if it has
     /// the same body.
     pub(super) fn stored_head(&self, answer: &mut Answer, prior: Option<&Entry>) -> Head {
+        // It measures one request; a hit would repeat it.
+        answer.headers.remove(SERVER_TIMING);
         stored::head(self.site.settings.compress.as_ref(), answer, prior)
     }
 

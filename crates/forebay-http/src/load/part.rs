@@ -23,7 +23,10 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 
 use super::judge::{PASS_REMEMBER, is_failure};
-use super::{ClientRequest, HttpLoad, PurgeWatch, Received, ReceivedLoad, SentPart, StoredParts};
+use super::{
+    ClientRequest, HttpLoad, PurgeWatch, Received, ReceivedLoad, SERVER_TIMING, SentPart,
+    StoredParts,
+};
 use crate::client::credentials;
 use crate::origin::OriginBody;
 use crate::stored::head::Answer;
@@ -167,6 +170,7 @@ impl PartLoad {
                 return self.pass(answer, content);
             }
         };
+        partial.headers.remove(SERVER_TIMING);
         let described = Answer { status: answer.status, headers: partial.headers.clone() };
         let meta = self.0.request().meta(&described, &kept, delay);
         let mut own = kept.withheld.remove_from(&mut partial.headers);

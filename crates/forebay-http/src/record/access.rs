@@ -117,6 +117,8 @@ pub struct Outcome {
     pub age: Option<u64>,
     /// Status code of the response of the origin.
     pub origin_status: Option<u16>,
+    /// Time from the request to the origin to the head of its response, if this request caused it.
+    pub origin_time: Option<Duration>,
     /// True if the fetch of another request answered this one.
     pub is_shared: bool,
     /// Detail of `Cache-Status`: the name of a lower tier, or a code.

@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::compress::encoder::Encoder;
 use crate::metrics::CompressionCounts;
 use crate::origin::OriginBody;
-use crate::record::{ConnectionEnd, End, Labels, OpenRecord};
+use crate::record::{ConnectionEnd, End, Labels, OpenRecord, Timing};
 use crate::request_guard::Exchange;
 use crate::tunnel::Tunnel;
 use encoded::EncodedBody;
@@ -28,6 +28,7 @@ const PIECE_MAX: usize = 64 << 10;
 pub struct ResponseBody {
     source: Source,
     labels: Option<Labels>,
+    timing: Timing,
     record: Option<Box<OpenRecord>>,
     /// Marks the request as in progress while the body exists.
     exchange: Option<Exchange>,
@@ -78,7 +79,8 @@ struct PartSequence {
 
 impl ResponseBody {
     const fn of(source: Source) -> Self {
-        Self { source, labels: None, record: None, exchange: None }
+        let timing = Timing { origin: None, is_sent: false };
+        Self { source, labels: None, timing, record: None, exchange: None }
     }
 
     /// Returns a body of complete bytes.
@@ -142,6 +144,17 @@ impl ResponseBody {
     /// Returns the labels of the response, if they are set.
     pub(crate) const fn labels(&self) -> Option<Labels> {
         self.labels
+    }
+
+    /// Sets the duration of the origin request of the response, and whether the client gets
+    /// durations.
+    pub(crate) const fn set_timing(&mut self, timing: Timing) {
+        self.timing = timing;
+    }
+
+    /// Returns the duration of the origin request, and whether the client gets durations.
+    pub(crate) const fn timing(&self) -> Timing {
+        self.timing
     }
 
     /// Records the response when it ends.

@@ -18,7 +18,7 @@ use super::hit::{CacheLookup, PendingFetch};
 use super::origin_request::OriginRequest;
 use super::purge_request::PurgeRequest;
 use super::route::{INVALID_TARGET, Routed, route};
-use super::{Service, by_body, ended, secure};
+use super::{Service, by_body, ended, secure, server_timing};
 use crate::client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
 use crate::failure::Failure;
 use crate::metrics::rules::RuleError;
@@ -188,6 +188,7 @@ impl Service {
         finish(&routed.rules, site, &mut response, values, Served::Other);
         secure::add_hsts(&mut response, site, routed.peer.scheme);
         response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Rule));
+        server_timing::note(&mut response, site, None);
         response
     }
 

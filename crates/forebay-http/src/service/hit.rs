@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 
 use super::reloads::{self, Purpose};
 use super::route::Routed;
-use super::{Service, secure};
+use super::{Service, secure, server_timing};
 use crate::client::credentials;
 use crate::load::selecting;
 use crate::record::{CacheResult, Labels};
@@ -94,6 +94,7 @@ impl Service {
         let now = self.engine.clock().now();
         self.metrics.sample(ask.key, &obtained.entry, now);
         response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Hit));
+        server_timing::note(&mut response, routed.site, None);
         response
     }
 

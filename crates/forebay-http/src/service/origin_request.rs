@@ -4,7 +4,8 @@ mod by_body;
 mod parts;
 mod switch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
 use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
@@ -27,7 +28,9 @@ use crate::response::deliver::RequestHead;
 use crate::rules::{RequestRules, RuleChanges, Served, Values, finish};
 use crate::service::early_hints::early_hints;
 use crate::service::forward::{Forward, is_last_hop};
-use crate::service::{Context, LoggedRequest, PendingFetch, Routed, Service, secure};
+use crate::service::{
+    Context, LoggedRequest, PendingFetch, Routed, Service, secure, server_timing,
+};
 use crate::site::Site;
 
 /// Request that needs the origin. It owns all that it uses of the client's request.
@@ -61,6 +64,8 @@ struct LabelledResponse {
     /// Reason for the forwarding, or `None` for a fresh hit and a request that the client did not
     /// finish.
     why: Option<Why>,
+    /// Duration of the request to the origin, if this request caused it.
+    origin_time: Option<Duration>,
 }
 
 impl<'s> OriginRequest<'s> {
@@ -197,7 +202,7 @@ impl<'s> OriginRequest<'s> {
     ) -> LabelledResponse {
         match self.obtain_whole(load_request, wanting).await {
             Ok(obtained) => self.deliver(load_request, &obtained, method),
-            Err(failure) => self.failed(&failure, load_request.load.headers()),
+            Err(failure) => self.failed_load(&failure, load_request.load.request()),
         }
     }
 
@@ -247,7 +252,8 @@ impl<'s> OriginRequest<'s> {
         let is_hit = obtained.source == Source::Hit;
         self.edit_response(&mut response, head.headers, served(obtained.source));
         let why = obtained.why.or_else(|| (!is_hit).then_some(self.why));
-        LabelledResponse { response, cache: cache_label(obtained), why }
+        let origin_time = origin_time(load_request, obtained);
+        LabelledResponse { response, cache: cache_label(obtained), why, origin_time }
     }
 
     fn count(&self, obtained: &Outcome) {
@@ -283,8 +289,11 @@ impl<'s> OriginRequest<'s> {
     ) -> LabelledResponse {
         let headers = request.headers.clone();
         let span = request.begin_span(&method, None);
+        let clock = request.clock.clone();
+        let begun = clock.exact();
         let forward = Forward { request, method: method.clone(), body, why: self.why };
         let sent = forward.send(self.service.engine()).await;
+        let origin_time = Some(clock.exact().saturating_sub(begun));
         if let Some(span) = span {
             span.end(sent.as_ref().map(|response| Some(response.status().as_u16())));
         }
@@ -293,9 +302,11 @@ impl<'s> OriginRequest<'s> {
                 let head = RequestHead { method: &method, headers: &headers };
                 self.service.encode(&self.site, head, &mut response);
                 self.edit_response(&mut response, &headers, Served::Other);
-                LabelledResponse { response, cache, why: Some(self.why) }
+                LabelledResponse { response, cache, why: Some(self.why), origin_time }
             }
-            Err(error) => self.failed(&failure_of(error), &headers),
+            Err(error) => {
+                LabelledResponse { origin_time, ..self.failed(&failure_of(error), &headers) }
+            }
         }
     }
 
@@ -335,7 +346,14 @@ impl<'s> OriginRequest<'s> {
             },
             urgency: LoadUrgency::default(),
             trace: self.trace.as_ref().map(|trace| trace.load().clone()),
+            origin_time: OnceLock::new(),
         })
+    }
+
+    /// Returns the error response after a load that failed or could not start.
+    fn failed_load(&self, failure: &Failure, request: &ClientRequest) -> LabelledResponse {
+        let origin_time = request.origin_time.get().copied();
+        LabelledResponse { origin_time, ..self.failed(failure, &request.headers) }
     }
 
     fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
@@ -347,7 +365,7 @@ impl<'s> OriginRequest<'s> {
             true => (CacheResult::Refused, None),
             false => (CacheResult::Error, Some(self.why)),
         };
-        LabelledResponse { response, cache, why }
+        LabelledResponse { response, cache, why, origin_time: None }
     }
 
     /// Applies the edits of rules to the response to the client.
@@ -380,6 +398,7 @@ impl<'s> OriginRequest<'s> {
         let labels = Labels { why: done.why, ..Labels::of(self.slot, done.cache) };
         done.response.body_mut().set_labels(labels);
         secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
+        server_timing::note(&mut done.response, &self.site, done.origin_time);
         done.response
     }
 }
@@ -407,6 +426,12 @@ const fn served(source: Source) -> Served {
         Source::Hit | Source::Tier(_) | Source::Refreshing | Source::Fallback => Served::Stored,
         _ => Served::Other,
     }
+}
+
+/// Returns the duration of the load, if the response waited for it. A refresh may have ended by chance.
+fn origin_time(load_request: LoadRequest<'_>, obtained: &Outcome) -> Option<Duration> {
+    let waited = matches!(obtained.source, Source::Led { .. } | Source::Passed | Source::Fallback);
+    load_request.load.request().origin_time.get().copied().filter(|_| waited)
 }
 
 const fn cache_label(obtained: &Outcome) -> CacheResult {

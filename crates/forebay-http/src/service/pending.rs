@@ -12,7 +12,7 @@ use crate::record::{
     ConnectionEnd, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot, TRACEPARENT,
 };
 use crate::response::body::ResponseBody;
-use crate::service::Service;
+use crate::service::{Service, server_timing};
 
 /// Status in the record of a request that ended without a response: its client disconnected or reset
 /// the stream, or the process stopped. Other servers log the same one; no client receives it.
@@ -67,7 +67,11 @@ impl<'s> PendingRecord<'s> {
         record.labels = response.body().labels().unwrap_or(Labels::REFUSED);
         record.status = response.status().as_u16();
         let now = self.service.engine().clock().exact();
-        record.head = Some(now.saturating_sub(record.begun));
+        let head = now.saturating_sub(record.begun);
+        record.head = Some(head);
+        if response.body().timing().is_sent {
+            server_timing::add(response, record.labels.cache, head);
+        }
         self.service.record(response, record);
     }
 }

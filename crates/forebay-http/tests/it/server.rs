@@ -213,6 +213,7 @@ impl Options {
             }
             "early_hints" => site.early_hints = value.parse()?,
             "no_vary_search" => site.no_vary_search = value.parse()?,
+            "server_timing" => site.server_timing = value.parse()?,
             "expose_errors" => site.expose_errors = value.parse()?,
             "prefix" => site.prefix = Some(quoted(value)?.into()),
             "hosts" => {

@@ -172,6 +172,11 @@ options! {
         "Lets a response in memory with `No-Vary-Search` answer the queries that the field names. A \
          purge of a URL then reaches all such responses of its path.",
         "The field is a draft, and each purge of a URL records a tag.";
+    SITE_SERVER_TIMING: bool = Site "server_timing", reader::TRUTH, Value("false");
+        "Adds `Server-Timing` to responses: `cache;desc=hit`, `head;dur` and, if the origin was asked, \
+         `origin;dur`, in milliseconds. Hits are then not answered on the shorter path \
+         (`direct_hits`).",
+        "Durations tell every client whether a response was cached, and how fast the origin is.";
     SITE_EXPOSE_ERRORS: bool = Site "expose_errors", reader::TRUTH, Value("false");
         "Includes the cause in error responses of the cache.",
         "Causes contain internal addresses.";

@@ -97,9 +97,24 @@ fn lifetimes(
 }
 
 /// `Forwarded`, early hints, and `No-Vary-Search`.
-fn extensions(section: &Section, provenance: &mut Provenance<'_>) -> [Option<bool>; 3] {
-    [&options::SITE_FORWARDED, &options::SITE_EARLY_HINTS, &options::SITE_NO_VARY_SEARCH]
-        .map(|option| provenance.read(section, option))
+fn extensions(section: &Section, provenance: &mut Provenance<'_>) -> [Option<bool>; 4] {
+    let options = [
+        &options::SITE_FORWARDED,
+        &options::SITE_EARLY_HINTS,
+        &options::SITE_NO_VARY_SEARCH,
+        &options::SITE_SERVER_TIMING,
+    ];
+    options.map(|option| provenance.read(section, option))
+}
+
+/// Permissions to store and to share responses that other caches would not.
+fn sharing(section: &Section, provenance: &mut Provenance<'_>) -> [Option<bool>; 3] {
+    let options = [
+        &options::SITE_STORE_SET_COOKIE,
+        &options::SITE_HEURISTICS_WITH_COOKIE,
+        &options::SITE_SHARE_CODINGS,
+    ];
+    options.map(|option| provenance.read(section, option))
 }
 
 /// Coalescing in one instance, and among instances.
@@ -130,16 +145,14 @@ fn site(
     let (coalesce, coalesce_cluster) = coalescing(section, provenance);
     let direct_hits = provenance.read(section, &options::SITE_DIRECT_HITS);
     let client_reloads_max = client_reloads_max(section, provenance);
-    let store_set_cookie = provenance.read(section, &options::SITE_STORE_SET_COOKIE);
-    let heuristics_with_cookie = provenance.read(section, &options::SITE_HEURISTICS_WITH_COOKIE);
-    let share_codings = provenance.read(section, &options::SITE_SHARE_CODINGS);
+    let [store_set_cookie, heuristics_with_cookie, share_codings] = sharing(section, provenance);
     let cache_methods = provenance.read(section, &options::SITE_CACHE_METHODS);
     let cache_body_max = provenance.read(section, &options::SITE_CACHE_BODY_MAX);
     let cache_groups = groups(section, provenance);
     let ignore_scheme = provenance.read(section, &options::SITE_IGNORE_SCHEME);
     let access = access(section, provenance);
     let rate_limit = rate_limit(typed.rate_limit.as_ref(), provenance);
-    let [forwarded, early_hints, no_vary_search] = extensions(section, provenance);
+    let [forwarded, early_hints, no_vary_search, server_timing] = extensions(section, provenance);
     let expose_errors = provenance.read(section, &options::SITE_EXPOSE_ERRORS);
     let tier_errors = provenance.read(section, &options::SITE_TIER_ERRORS);
     let lease = lease(typed, provenance);
@@ -179,6 +192,7 @@ fn site(
         forwarded: forwarded?,
         early_hints: early_hints?,
         no_vary_search: no_vary_search?,
+        server_timing: server_timing?,
         expose_errors: expose_errors?,
         tier_errors: tier_errors?,
         rules: rules?,

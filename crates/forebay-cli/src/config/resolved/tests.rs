@@ -68,7 +68,7 @@ fn an_origin_alone_is_a_complete_configuration() {
     assert!(site.hosts.is_empty() && site.prefix.is_none() && site.ignore_query.is_empty());
     assert!(site.coalesce && !site.sort_query && !site.store_set_cookie && !site.expose_errors);
     assert!(!site.share_codings && !site.early_hints && !site.no_vary_search);
-    assert!(!site.heuristics_with_cookie);
+    assert!(!site.heuristics_with_cookie && !site.server_timing);
     assert!(site.cache_methods.is_empty() && site.cache_groups.is_none());
     assert_eq!(site.fetch_timeout, Duration::from_secs(30));
     assert_eq!(site.default_ttl, Duration::ZERO);
@@ -117,6 +117,7 @@ fn every_option_reaches_the_resolved_configuration() {
         early_hints = true
         no_vary_search = true
         expose_errors = true
+        server_timing = true
         [site.origin]
         urls = ["http://o"]
         host = "shop.internal"
@@ -140,13 +141,12 @@ fn every_option_reaches_the_resolved_configuration() {
     let query = Method::from_bytes(b"QUERY").unwrap();
     assert_eq!((&site.cache_methods, site.cache_body_max), (&vec![Method::POST, query], 2 << 10));
     assert_eq!(site.cache_groups, Some(GroupLimits { count: 32, length: 40 }));
-    assert_eq!(site.fetch_timeout, Duration::from_secs(2));
-    assert_eq!(site.default_ttl, Duration::from_secs(5400));
+    assert_eq!([site.fetch_timeout, site.default_ttl].map(|it| it.as_secs()), [2, 5400]);
     assert_eq!((site.negative_ttl, site.variants_max), (Duration::from_secs(5), 7));
     assert_eq!(site.ignore_query, ["utm_*"]);
     assert!(!site.coalesce && site.sort_query && site.store_set_cookie && site.expose_errors);
     assert!(site.share_codings && site.early_hints && site.no_vary_search);
-    assert!(site.heuristics_with_cookie);
+    assert!(site.heuristics_with_cookie && site.server_timing);
     assert_eq!(site.origin.endpoints[0].url.address().label(), "o:80");
     assert_eq!(site.origin.host.as_deref(), Some("shop.internal"));
     assert_eq!((site.origin.connections_max, site.origin.keep_alive), (5, Duration::ZERO));

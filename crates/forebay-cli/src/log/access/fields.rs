@@ -41,6 +41,7 @@ impl Line<'_> {
         maybe("bytes", Some(entry.bytes.into()));
         maybe("head_ms", milliseconds(entry.head));
         maybe("total_ms", milliseconds(entry.total));
+        maybe("origin_ms", outcome.origin_time.and_then(milliseconds));
         maybe("origin_status", outcome.origin_status.map(Value::from));
         maybe("shared", outcome.is_shared.then_some(Value::Bool(true)));
         maybe("end", entry.end.label().map(Value::from));

@@ -67,7 +67,7 @@ impl OriginRequest<'_> {
         let asked = ByBodyLoad::new(load.clone(), method.clone(), body);
         match wanting.load(engine, &ask, asked).await {
             Ok(obtained) => self.deliver(load_request, &obtained, method),
-            Err(error) => self.failed(&failure_of(error), load.headers()),
+            Err(error) => self.failed_load(&failure_of(error), load.request()),
         }
     }
 }

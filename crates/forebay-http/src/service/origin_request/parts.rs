@@ -14,7 +14,9 @@ use forebay_semantics::range::{RangeStart, range_start};
 use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 
-use super::{LabelledResponse, LoadRequest, OriginRequest, cache_label, failure_of, served};
+use super::{
+    LabelledResponse, LoadRequest, OriginRequest, cache_label, failure_of, origin_time, served,
+};
 use crate::load::{LowerTiersOnly, PartLoad};
 use crate::response::deliver::{RequestHead, announced, deliver_part};
 use crate::stored::head::Answer;
@@ -31,7 +33,7 @@ const BELOW: &[u8] = b"below";
 /// Result of a lookup among the stored parts.
 enum PartialOutcome {
     /// The response, made from stored parts or a newly loaded one.
-    Answered(LabelledResponse),
+    Answered(Box<LabelledResponse>),
     /// The whole body must be fetched.
     FetchWhole(RangeSupport),
 }
@@ -53,7 +55,7 @@ impl OriginRequest<'_> {
         wanting: Miss,
     ) -> LabelledResponse {
         match self.answer_with_parts(load_request).await {
-            PartialOutcome::Answered(done) => done,
+            PartialOutcome::Answered(done) => *done,
             PartialOutcome::FetchWhole(parts) => {
                 self.deliver_whole_or_part(load_request, wanting, parts).await
             }
@@ -78,7 +80,7 @@ impl OriginRequest<'_> {
                 return PartialOutcome::FetchWhole(RangeSupport::Refused);
             }
             if let Some(done) = self.deliver_part(load_request, obtained) {
-                return PartialOutcome::Answered(done);
+                return PartialOutcome::Answered(Box::new(done));
             }
         }
         let complete = known.as_ref().and_then(|known| known.parts.complete());
@@ -88,7 +90,7 @@ impl OriginRequest<'_> {
             return PartialOutcome::FetchWhole(RangeSupport::Assumed);
         }
         if let Some(done) = self.part_from_lower_tier(load_request).await {
-            return PartialOutcome::Answered(done);
+            return PartialOutcome::Answered(Box::new(done));
         }
         let why = if known.is_some() { Why::Partial } else { self.why };
         self.ask_for_part(load_request, why).await
@@ -144,7 +146,7 @@ impl OriginRequest<'_> {
         // This drops the only reader, so that an unstored body is not fetched further.
         drop(obtained);
         match self.ask_for_part(load_request, self.why).await {
-            PartialOutcome::Answered(done) => done,
+            PartialOutcome::Answered(done) => *done,
             PartialOutcome::FetchWhole(_) => match self.look_whole(load_request) {
                 LookupResult::Hit(obtained) => self.deliver(load_request, &obtained, &Method::GET),
                 LookupResult::Miss(wanting) => {
@@ -191,27 +193,25 @@ impl OriginRequest<'_> {
             let obtained = match wanting.load(engine, &ask, load).await {
                 Ok(obtained) => Outcome { why: Some(why), ..obtained },
                 Err(error) => {
-                    return PartialOutcome::Answered(
-                        self.failed(&failure_of(error), load_request.load.headers()),
-                    );
+                    let request = load_request.load.request();
+                    let done = self.failed_load(&failure_of(error), request);
+                    return PartialOutcome::Answered(Box::new(done));
                 }
             };
             if obtained.entry.head.view::<Partial>().is_none() {
-                return PartialOutcome::Answered(self.deliver(
-                    load_request,
-                    &obtained,
-                    &Method::GET,
-                ));
+                let done = self.deliver(load_request, &obtained, &Method::GET);
+                return PartialOutcome::Answered(Box::new(done));
             }
             if let Some(whole) = load_request.load.details().whole.lock().take() {
                 let whole = Outcome { why: Some(why), ..whole };
-                return PartialOutcome::Answered(self.deliver(load_request, &whole, &Method::GET));
+                let done = self.deliver(load_request, &whole, &Method::GET);
+                return PartialOutcome::Answered(Box::new(done));
             }
             if is_refusal(&obtained.entry) {
                 return PartialOutcome::FetchWhole(RangeSupport::Refused);
             }
             if let Some(done) = self.deliver_part(load_request, &obtained) {
-                return PartialOutcome::Answered(done);
+                return PartialOutcome::Answered(Box::new(done));
             }
         }
         PartialOutcome::FetchWhole(RangeSupport::Refused)
@@ -228,7 +228,8 @@ impl OriginRequest<'_> {
         self.count(obtained);
         self.edit_response(&mut response, head.headers, served(obtained.source));
         let why = Some(obtained.why.unwrap_or(self.why));
-        Some(LabelledResponse { response, cache: cache_label(obtained), why })
+        let origin_time = origin_time(load_request, obtained);
+        Some(LabelledResponse { response, cache: cache_label(obtained), why, origin_time })
     }
 }
 

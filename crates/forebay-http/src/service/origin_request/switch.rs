@@ -83,7 +83,7 @@ impl OriginRequest<'_> {
         let handling =
             Handling::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
         CacheStatus { handling, ..CacheStatus::forward(self.why) }.append_to(headers);
-        LabelledResponse { response, cache, why: Some(self.why) }
+        LabelledResponse { response, cache, why: Some(self.why), origin_time: None }
     }
 }
 

@@ -7,7 +7,7 @@ mod shutdown;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use forebay_disk::Disk;
@@ -40,6 +40,9 @@ use crate::{log, otlp, sanity, service_manager, settings};
 use demo::{Demo, TempFolder};
 use listen::Listeners;
 use operators::Operators;
+
+/// Interval of the self-check of purges.
+const PURGE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the cache until a stop signal.
 ///
@@ -90,6 +93,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
     let running = Running::start(config, source, log.clone(), stopping)?;
     warnings.iter().chain(&variables).for_each(|warning| tracing::warn!("{warning}"));
     tokio::spawn(running.reload.clone().on_each(hang_ups));
+    tokio::spawn(check_purges(running.service.engine().clone()));
     if let Some(disk) = &running.disk {
         disk::wait_for_index(disk).await;
     }
@@ -219,6 +223,15 @@ fn url(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => format!("http://{address}"),
         ListenAddress::Unix(_) | ListenAddress::Inherited(_) => address.to_string(),
+    }
+}
+
+/// Runs the self-check of purges until the process ends.
+async fn check_purges(engine: Arc<Engine>) {
+    let mut ticks = tokio::time::interval(PURGE_CHECK_INTERVAL);
+    loop {
+        ticks.tick().await;
+        engine.check_purges().await;
     }
 }
 

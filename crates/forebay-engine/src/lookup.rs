@@ -220,6 +220,9 @@ impl Engine {
         dice: &mut impl Dice,
     ) -> LookupResult {
         let state = self.log.state_of(lookup.key, &entry);
+        if matches!(state, PurgeState::SoftPurged | PurgeState::Removed) {
+            self.log.self_check.add_found(lookup.key, &entry, now);
+        }
         let verdict = judge(&entry.meta, lookup.demand, state, now, dice);
         if verdict != Verdict::Serve {
             return LookupResult::judged(lookup, entry, state, verdict);

@@ -6,6 +6,7 @@
 
 pub(crate) mod publish;
 pub(crate) mod receive;
+pub(crate) mod self_check;
 pub(crate) mod version;
 
 use std::sync::Arc;
@@ -97,6 +98,7 @@ impl Engine {
     /// 2. Commits of those flights to lower tiers are waited for.
     /// 3. The lower tiers are purged; shared ones by publishing the purge.
     async fn purge_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) -> Purged {
+        self.sample_purge(key, true);
         if self.lower.is_empty() && self.joined.is_none() {
             let found = self.flights.purge(key, || self.purge_memory(key, reach));
             return Purged::new(found, Propagation::None);

@@ -7,6 +7,7 @@
 pub(crate) mod bus_progress;
 pub(crate) mod cluster;
 pub(crate) mod floors;
+pub(crate) mod self_check;
 pub(crate) mod unpublished;
 pub(crate) mod watch;
 
@@ -24,6 +25,7 @@ use crate::runtime::sync::RwLock;
 use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 use bus_progress::{BusProgress, PurgeInProgress};
 use floors::Floors;
+use self_check::SelfCheck;
 use watch::{Watch, Watches};
 
 /// Purges of more than one key, with their positions, and the trust in the bus.
@@ -40,6 +42,7 @@ pub(crate) struct PurgeLog {
     watches: Arc<Watches>,
     pub(crate) progress: Arc<BusProgress>,
     pub(crate) floors: Floors,
+    pub(crate) self_check: SelfCheck,
     clock: Arc<dyn Clock>,
 }
 
@@ -65,6 +68,7 @@ impl PurgeLog {
             watches: Arc::default(),
             progress: Arc::default(),
             floors: Floors::new(),
+            self_check: SelfCheck::default(),
             clock,
         }
     }

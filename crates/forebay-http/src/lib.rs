@@ -61,7 +61,7 @@ pub use phase::Phase;
 pub use record::{
     AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, KeySample, KeySamples, LoadEntry,
     LoadExchange, LoadFeed, LoadSpan, MethodLabel, Outcome, RequestFields, RequestId, RequestSpan,
-    SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer,
+    SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer, key_hash,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

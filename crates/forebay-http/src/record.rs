@@ -17,7 +17,7 @@ mod trace;
 use std::fmt;
 use std::time::Duration;
 
-use forebay_core::Why;
+use forebay_core::{KeyRef, Why};
 use http::{Method, StatusCode};
 
 pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
@@ -30,6 +30,12 @@ pub use trace::{
     LoadExchange, LoadSpan, RequestSpan, SpanExporter, TierEvent, TraceSettings, Tracer,
 };
 pub(crate) use trace::{LoadTrace, RequestTrace};
+
+/// Returns the hash of a key by which logs name it.
+#[must_use]
+pub fn key_hash(key: KeyRef<'_>) -> u64 {
+    decisions::hash(key)
+}
 
 /// Field with the ids of a trace and of a span (W3C Trace Context).
 pub(crate) const TRACEPARENT: &str = "traceparent";

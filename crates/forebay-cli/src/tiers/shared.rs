@@ -113,7 +113,7 @@ impl LoggingObserver {
 impl Observer for LoggingObserver {
     fn observe(&self, event: Event<'_>) {
         self.metrics.observe(event);
-        log_bus_event(event);
+        log_purge_event(event);
         let (name, is_opened) = match event {
             Event::TierBypassed(name) => (name, true),
             Event::TierRestored(name) => (name, false),
@@ -133,8 +133,8 @@ impl Observer for LoggingObserver {
     }
 }
 
-/// Logs changes of the invalidation bus.
-fn log_bus_event(event: Event<'_>) {
+/// Logs changes of the invalidation bus, and findings of the self-check of purges.
+fn log_purge_event(event: Event<'_>) {
     match event {
         Event::BusDisconnected => tracing::warn!(
             "invalidation bus disconnected: purges by other instances are not received, so purged \
@@ -153,6 +153,12 @@ fn log_bus_event(event: Event<'_>) {
                  succeeds"
             );
         }
+        Event::PurgedEntryFound(key) => tracing::error!(
+            site = %String::from_utf8_lossy(key.namespace()),
+            key = %format_args!("{:016x}", forebay_http::key_hash(key)),
+            "self-check of purges: an entry is valid although it was purged; purge the whole site, and \
+             report this with the metrics"
+        ),
         _ => {}
     }
 }

@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use forebay_core::judge::NoDice;
-use forebay_core::{Condition, Demand, KeyRef, Meta, Position, PurgeState, Verdict, judge, key};
+use forebay_core::{
+    Condition, Demand, KeyRef, Meta, Position, PurgeState, Timestamp, Verdict, judge, key,
+};
 
 use super::lower_lookup::{Lifespan, RecordPlace, generation_of};
 use crate::engine::Engine;
@@ -68,6 +70,26 @@ impl Engine {
             reports.push(TierReport { name, condition, entry, failure });
         }
         reports
+    }
+
+    /// Returns true if a lower tier has an entry of exactly this key that is valid, and whose load
+    /// began before `before`. A tier that is bypassed, or has a removal to make up for, is not read.
+    pub(crate) async fn tiers_have_older(&self, key: KeyRef<'_>, before: Timestamp) -> bool {
+        let mut deadline = Deadline::within(self.lower.walk_budget(key));
+        for (tier_index, lower) in self.lower.all().iter().enumerate() {
+            let is_skipped = lower.condition() != Condition::Closed || lower.is_purge_pending(key);
+            if is_skipped || !lower.takes(key) {
+                continue;
+            }
+            let carried_out = self.log.progress.carried_out_up_to();
+            let Ok(Some(record)) = lower.inspect(key, &mut deadline).await else { continue };
+            let place = RecordPlace { primary: key, tier_index };
+            let checked = self.check_record(place, &record, carried_out);
+            if checked.state == PurgeState::Valid && checked.meta.departed < before {
+                return true;
+            }
+        }
+        false
     }
 
     async fn inspect_tier(

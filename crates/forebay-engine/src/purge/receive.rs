@@ -103,6 +103,7 @@ impl Engine {
     }
 
     fn receive_purge_of_key(self: &Arc<Self>, key: KeyRef<'_>, reach: Reach) {
+        self.sample_purge(key, false);
         if !self.lower.any_of_its_own() {
             self.flights.purge(key, || self.purge_memory(key, reach));
             return;

@@ -88,6 +88,9 @@ pub enum Event<'a> {
     /// A purge of this kind (`key`, `tag`, `prefix`, `site` or `all`) could not be published to
     /// other instances. It is retried.
     PublishFailed(&'static str),
+    /// The [self-check](crate::Engine::check_purges) found an entry of this key that a purge should
+    /// have removed or made stale.
+    PurgedEntryFound(KeyRef<'a>),
     /// Messages of the bus may have been missed, so purges by other instances may be missing.
     BusGap,
     /// The bus is disconnected: purges by other instances are not received.

@@ -12,6 +12,7 @@
 //! | `bodies_in_flight` | memory for bodies in flight: waiting, refused and dropped ones |
 //! | `variants` | one load per variant |
 //! | `purge` | purged entries are not served again |
+//! | `purge_check` | the self-check finds purged entries that came back |
 //! | `pass` | requests whose answers may not be shared do not wait for each other |
 //! | `tiers` | tiers below memory and their failures |
 //! | `drafts` | large bodies, read from a tier while they are written there and afterwards |
@@ -38,6 +39,7 @@ mod negative;
 mod origin;
 mod pass;
 mod purge;
+mod purge_check;
 mod put;
 mod race;
 mod stale;

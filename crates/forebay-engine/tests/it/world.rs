@@ -67,6 +67,7 @@ pub(crate) struct Counts {
     pub(crate) bodies_dropped: AtomicUsize,
     pub(crate) held_back: AtomicUsize,
     pub(crate) soft_timeouts: AtomicUsize,
+    pub(crate) purged_found: AtomicUsize,
 }
 
 impl Observer for Counts {
@@ -86,6 +87,7 @@ impl Observer for Counts {
             }
             Event::BackingOff(_) => &self.held_back,
             Event::SoftTimeout(_) => &self.soft_timeouts,
+            Event::PurgedEntryFound(_) => &self.purged_found,
             _ => return,
         };
         counter.fetch_add(1, Ordering::SeqCst);

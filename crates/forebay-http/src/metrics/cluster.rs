@@ -25,6 +25,7 @@ pub(super) struct ClusterMetrics {
     pending: Gauge,
     instances: Gauge,
     standing: Family<KindLabel, Gauge>,
+    inconsistent: Counter,
 }
 
 impl ClusterMetrics {
@@ -59,6 +60,9 @@ impl ClusterMetrics {
         let standing =
             "Recorded purges that older entries are compared with at their next use, by kind";
         registry.register("purges_standing", standing, self.standing.clone());
+        let inconsistent = "Purged entries that the self-check found valid 1 s or 60 s after their \
+                            purge; must stay 0";
+        registry.register("inconsistent", inconsistent, self.inconsistent.clone());
         self.begin();
     }
 
@@ -95,6 +99,7 @@ impl ClusterMetrics {
             Event::PublishFailed(kind) => {
                 self.unpublished.get_or_create(&KindLabel { kind }).inc();
             }
+            Event::PurgedEntryFound(_) => _ = self.inconsistent.inc(),
             Event::BusGap => bus("gap"),
             Event::BusDisconnected => bus("lost"),
             Event::BusConnected => bus("heard"),

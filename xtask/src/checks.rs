@@ -245,6 +245,13 @@ const SOAKS: &[(&str, Step)] = &[
         .with(&[("FOREBAY_EXPLAIN_HISTORIES", "10000")]),
     ),
     (
+        "plan",
+        Step::new(
+            "estimates of the memory size, 2,400,000 requests",
+            "test -p forebay-cli --release --test it --locked plan:: -- --ignored --nocapture",
+        ),
+    ),
+    (
         "parsers",
         Step::new(
             "100,000 forwarded requests, read by the parser of Node",

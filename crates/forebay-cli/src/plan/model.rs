@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use forebay_engine::MemoryModel;
+use forebay_engine::{Limits, MemoryModel};
 
 use crate::log_line::LogLine;
 
@@ -124,8 +124,11 @@ struct Minute {
 impl Model {
     /// Creates a model of memory of `size` bytes for a share of all URLs.
     pub(super) fn new(size: u64, lifetime: Option<Duration>, share: f64) -> Self {
+        let limits = Limits::of(size);
+        // The other part is for bodies in flight.
+        let entries = limits.memory - limits.in_flight_max;
         Self {
-            memory: MemoryModel::new(whole(size as f64 * share)),
+            memory: MemoryModel::new(whole(entries as f64 * share)),
             size,
             lifetime,
             share,

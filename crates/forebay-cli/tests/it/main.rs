@@ -33,6 +33,7 @@
 //! | `tools` | `check`, `origin` and `help` |
 //! | `versions` | another version beside this one, with one Redis for both |
 //! | `opt_ins` | responses stored by request body, and cache groups |
+//! | `plan` | estimates of the memory size, compared with caches of other sizes |
 //! | `proxies` | proxies in front, PROXY protocol, Unix sockets |
 //! | `purge` | `forebay purge` and its effect |
 //! | `admin` | admin listener and its access rules |
@@ -78,6 +79,7 @@ mod logs;
 mod operate;
 mod opt_ins;
 mod origin_nginx;
+mod plan;
 mod probe;
 mod proxies;
 mod purge;

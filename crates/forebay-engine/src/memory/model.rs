@@ -5,8 +5,8 @@ use std::time::Duration;
 use quick_cache::unsync::Cache;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use super::TYPICAL_ENTRY;
 use super::slots::ITEMS_MIN;
+use super::{ABSENT_SHARE, TYPICAL_ENTRY};
 use crate::entry::SLOT_OVERHEAD;
 
 /// Bytes that an entry takes besides its body and key: head, metadata, places in the tables.
@@ -41,12 +41,14 @@ impl std::fmt::Debug for MemoryModel {
 }
 
 impl MemoryModel {
-    /// Creates a model of a memory tier with this size in bytes.
+    /// Creates a model of a memory tier with this size in bytes, without bodies in flight. As in the
+    /// tier, a part is for negative entries, which are not modelled.
     ///
     /// # Panics
     /// Never: size and number of entries are both given.
     #[must_use]
     pub fn new(size: u64) -> Self {
+        let size = size - size / ABSENT_SHARE;
         let items = usize::try_from((size / TYPICAL_ENTRY).max(ITEMS_MIN)).unwrap_or(usize::MAX);
         let options = OptionsBuilder::new()
             .shards(1)

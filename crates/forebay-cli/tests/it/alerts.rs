@@ -177,7 +177,7 @@ fn storable() -> Answer {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_cache_that_is_down() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let mut cache = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
@@ -189,7 +189,7 @@ async fn a_cache_that_is_down() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn an_origin_that_is_down() -> anyhow::Result<()> {
     let origin = Origin::always(storable()).await?;
     let cache = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
@@ -201,7 +201,7 @@ async fn an_origin_that_is_down() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn stale_responses_in_place_of_a_failed_origin() -> anyhow::Result<()> {
     let stale = Answer::ok("hello").field("Cache-Control", "max-age=0, stale-if-error=600");
     let origin = Origin::always(stale).await?;
@@ -216,7 +216,7 @@ async fn stale_responses_in_place_of_a_failed_origin() -> anyhow::Result<()> {
 
 /// Clients add a parameter to each URL, so that nothing is a hit any more.
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_hit_ratio_that_fell() -> anyhow::Result<()> {
     let origin = Origin::always(storable()).await?;
     let cache = ConfigFile::serving(&origin.url(), "", "")?.serve().await?;
@@ -227,7 +227,7 @@ async fn a_hit_ratio_that_fell() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_slow_origin() -> anyhow::Result<()> {
     let slow = storable().delay(Duration::from_millis(2_500));
     let origin = Origin::in_turn(vec![storable(), slow]).await?;
@@ -243,7 +243,7 @@ async fn a_slow_origin() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn an_origin_whose_connections_are_all_in_use() -> anyhow::Result<()> {
     let origin = Origin::always(Answer::hang()).await?;
     let site = format!("[site.origin]\nurls = [\"{}\"]\nconnections_max = 1\n", origin.url());
@@ -264,13 +264,13 @@ async fn an_origin_whose_connections_are_all_in_use() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_redis_that_is_down() -> anyhow::Result<()> {
     let origin = Origin::always(storable()).await?;
     let redis = RedisLaunch::new().start().await?;
     let launch = forebay(["serve", "--origin", &origin.url(), "--redis", &redis.url()]);
     let cache = launch.args(ANYWHERE).start().await?;
-    wait_ready(&cache).await?;
+    wait_connected(&cache).await?;
     let healthy = during(&cache, |_| "/a".to_owned()).await?;
     redis.kill().await?;
     traffic(&cache, |number| format!("/down/{number}")).await?;
@@ -280,20 +280,24 @@ async fn a_redis_that_is_down() -> anyhow::Result<()> {
     Drill { healthy, broken }.fires(&["ForebayTierBypassed", "ForebayPurgesUncertain"]).await
 }
 
-async fn wait_ready(cache: &Launched) -> anyhow::Result<()> {
+/// Waits until a cache with a Redis is ready, and is connected with it and with the other instances.
+async fn wait_connected(cache: &Launched) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
         let reply = get_admin(cache, "/healthz").await?;
         let health: serde_json::Value = serde_json::from_slice(reply.body())?;
-        if health["state"] == "ready" {
+        let is_ready = health["state"] == "ready";
+        let has_heard = metric(cache, "forebay_bus_events_total", "heard").await? > 0;
+        let state = metric(cache, "forebay_bus_state", "").await?;
+        if is_ready && has_heard && state == 0 {
             return Ok(());
         }
-        anyhow::ensure!(begun.elapsed() < STATE_MAX, "{health}");
+        anyhow::ensure!(begun.elapsed() < STATE_MAX, "bus {state}: {health}");
     }
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_limit_on_open_files_that_is_near() -> anyhow::Result<()> {
     const LIMITED: &str = "ulimit -n 256 && exec \"$0\" \"$@\"";
     // Each has a connection, and one to the origin.
@@ -317,7 +321,7 @@ async fn a_limit_on_open_files_that_is_near() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn a_configuration_that_is_rejected() -> anyhow::Result<()> {
     let origin = fresh_origin().await?;
     let file = ConfigFile::serving(&origin.url(), "", "")?;
@@ -333,7 +337,7 @@ async fn a_configuration_that_is_rejected() -> anyhow::Result<()> {
 
 /// Another program changes values in Redis, which a second instance reads.
 #[tokio::test]
-#[ignore = "scrapes depend on time: run by nightly"]
+#[ignore = "promtool evaluates a day of minutes: run by nightly"]
 async fn damaged_values() -> anyhow::Result<()> {
     let origin = Origin::always(storable()).await?;
     let redis = RedisLaunch::new().start().await?;
@@ -343,19 +347,23 @@ async fn damaged_values() -> anyhow::Result<()> {
             .start()
     };
     let (first, second) = (start().await?, start().await?);
-    wait_ready(&first).await?;
-    wait_ready(&second).await?;
+    wait_connected(&first).await?;
+    wait_connected(&second).await?;
     let healthy = during(&second, |_| "/a".to_owned()).await?;
     traffic(&first, |number| format!("/{number}")).await?;
     let begun = Instant::now();
     let mut damaged = 0;
-    while damaged < TRAFFIC {
+    // With that of `/a`, which the other instance has stored.
+    while damaged < TRAFFIC + 1 {
         damaged = damage(&redis).await?;
         anyhow::ensure!(begun.elapsed() < STATE_MAX, "{damaged} values in Redis");
     }
     let broken = during(&second, |number| format!("/{number}")).await?;
     Drill { healthy, broken }.fires(&["ForebayDataDamaged"]).await
 }
+
+/// Start of a stored response in Redis. Other values belong to leases and purges.
+const STORED: &[u8] = b"FBR";
 
 /// Overwrites the end of each stored response, and returns their number.
 async fn damage(redis: &forebay_testkit::redis::RedisServer) -> anyhow::Result<usize> {
@@ -364,6 +372,10 @@ async fn damage(redis: &forebay_testkit::redis::RedisServer) -> anyhow::Result<u
     for key in keys {
         let Reply::Bytes(key) = key else { continue };
         if redis.ask(&[&b"TYPE"[..], &key]).await? != Reply::Text("string".to_owned()) {
+            continue;
+        }
+        let start = redis.ask(&[&b"GETRANGE"[..], &key, b"0", b"2"]).await?;
+        if start != Reply::Bytes(STORED.to_vec()) {
             continue;
         }
         let Reply::Number(length) = redis.ask(&[&b"STRLEN"[..], &key]).await? else { continue };

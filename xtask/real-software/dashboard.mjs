@@ -214,3 +214,112 @@ async function purges(page, program) {
   const notice = () => page.$eval('#notices', (list) => list.innerText);
   await until('the purge is in the list', program, async () => /purge carried out kind=site value=real reach=soft/.test(await notice()));
 }
+
+/// Seconds of a day, of an hour, and of a part after which the page asks for the notices.
+const DAY = 86_400;
+const HOUR = 3_600;
+const PART = 600;
+
+/// Most that the heap of a page may grow from its first hour to the end of the day, in bytes.
+const GROWTH_MAX = 512 << 10;
+
+/// A page that is open for a day: its events come as fast as it takes them. Its heap stays as it is.
+export async function dashboardDay(stage) {
+  const browser = await Browser.start(stage);
+  const origin = await stage.listen((request, response) => response.end('hello'));
+  const { admin, cache, program } = await stage.serve(origin);
+  await visit(cache);
+  const feed = { taken: 0, loads: 0, asked: () => {} };
+  const view = await browser.open(await stage.listen((request, response) => {
+    if (request.url.startsWith('/events')) return day(admin, response, feed);
+    if (request.url.startsWith('/history')) return load(admin, request, response, feed);
+    if (request.url === '/notices') feed.asked();
+    return pass(admin, request, response);
+  }));
+  const client = await view.page.createCDPSession();
+  await client.send('Performance.enable');
+  const taken = async (seconds) => {
+    while (feed.taken < seconds) {
+      same(program.child.exitCode, null, 'forebay runs');
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return usage(client);
+  };
+  const hour = await taken(HOUR);
+  // Drawing takes most of the time: between the first and the last hour the page only takes events.
+  await view.page.click('#pause');
+  await taken(DAY - HOUR);
+  await view.page.click('#pause');
+  const end = await taken(DAY);
+  console.log(`  heap after 1 h ${hour.heap} bytes, after 24 h ${end.heap} bytes; ${end.nodes} nodes, ${end.listeners} listeners`);
+  same(end.heap - hour.heap < GROWTH_MAX, true, `heap after 1 h ${hour.heap} bytes, after 24 h ${end.heap} bytes`);
+  same(feed.loads, 1, 'loads of the history');
+  same([end.nodes, end.listeners], [hour.nodes, hour.listeners], 'elements and listeners');
+  same(view.troubles, [], 'errors in the console');
+}
+
+/// Answers with the history, and notes its end.
+async function load(admin, request, response, feed) {
+  const history = await (await fetch(new URL(request.url, admin))).json();
+  feed.loads += 1;
+  feed.history = history;
+  response.writeHead(200, { 'Content-Type': 'application/json' });
+  response.end(JSON.stringify(history));
+}
+
+/// Passes a request on to the admin listener.
+function pass(admin, request, response) {
+  const headers = { ...request.headers, host: new URL(admin).host };
+  const passed = http.request(new URL(request.url, admin), { method: request.method, headers }, (answer) => {
+    response.writeHead(answer.statusCode, answer.headers);
+    answer.pipe(response);
+  });
+  passed.on('error', () => response.destroy());
+  response.on('close', () => passed.destroy());
+  request.pipe(passed);
+}
+
+/// Sends the events of a day, made from the first event of the listener. After each part it waits until
+/// the page has taken it: until the page asks for the notices, whose number has changed.
+async function day(admin, response, feed) {
+  const first = await firstEvent(`${admin}/events`);
+  response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+  const some = (most) => Math.floor(Math.random() * most);
+  const other = (values, most) => values.map((value) => (value === null ? null : some(most)));
+  const { end, sites } = feed.history;
+  let notices = first.notices;
+  for (let sent = 0; sent < DAY && !response.closed; sent += PART) {
+    // The page asks with its first event, too.
+    for (let second = sent === 0 ? 0 : 1; second <= PART; second += 1) {
+      const asked = new Promise((resolve) => { feed.asked = resolve; });
+      const { counts, latencies_us: latencies, global } = first.values;
+      const values = { counts: other(counts, 200), latencies_us: other(latencies, 90_000), global: other(global, 1_000) };
+      if (second === PART) notices += 1;
+      const event = { ...first, t: end + 1 + sent + second, sites: sites.length, values, notices };
+      response.write(`id: ${event.t}\ndata: ${JSON.stringify(event)}\n\n`);
+      if (second === 0 || second === PART) await asked;
+    }
+    feed.taken = sent + PART;
+  }
+}
+
+/// First event of a stream.
+async function firstEvent(url) {
+  const ending = new AbortController();
+  let text = '';
+  for await (const piece of (await fetch(url, { signal: ending.signal })).body.pipeThrough(new TextDecoderStream())) {
+    text += piece;
+    if (text.includes('\n\n')) break;
+  }
+  ending.abort();
+  return JSON.parse(text.split('\n').find((row) => row.startsWith('data: ')).slice(6));
+}
+
+/// Heap, elements and listeners of a page after its garbage was collected.
+async function usage(client) {
+  await client.send('HeapProfiler.collectGarbage');
+  await client.send('HeapProfiler.collectGarbage');
+  const { metrics } = await client.send('Performance.getMetrics');
+  const of = (name) => metrics.find((metric) => metric.name === name).value;
+  return { heap: of('JSHeapUsedSize'), nodes: of('Nodes'), listeners: of('JSEventListeners') };
+}

@@ -10,7 +10,7 @@ import cors from 'cors';
 import express from 'express';
 
 import { benchmarks } from './benchmarks.mjs';
-import { dashboard } from './dashboard.mjs';
+import { dashboard, dashboardDay } from './dashboard.mjs';
 import { Stage, ask, freePort, isUp, same, until } from './lib.mjs';
 
 const TEXT = 'hello, this is a page of some length. '.repeat(100);
@@ -33,6 +33,7 @@ const cases = {
   benchmarks,
 
   dashboard,
+  'dashboard-day': dashboardDay,
 
   async 'express-compression'(stage) {
     const app = express();

@@ -30,6 +30,13 @@ const stacked = (rows) => rows.map(([key, label, colour = key]) => ({ key, label
 const latency = (key, label, colour, dash) =>
   ({ key, label, colour, dash, scale: "ms", of: (store) => store.milliseconds(key) });
 
+/** Places of values without a neighbour, which no line shows; `null` if all points are shown. */
+function lonely(chart, series, isShown) {
+  const values = chart.data[series];
+  const isLonely = (at) => values[at] !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null;
+  return isShown ? null : [...values.keys()].filter(isLonely);
+}
+
 const sumOf = (values) => values.reduce((all, value) => all + (value ?? 0), 0);
 
 /** Largest number of a list of which some may be missing, and its place. */
@@ -157,7 +164,7 @@ class Chart {
       const isFilled = spec.isStacked || one.isFilled;
       return {
         scale: one.scale ?? "y", stroke: paint, width: spec.isStacked ? 0.5 : 1.5, dash: one.dash,
-        fill: isFilled ? paint : undefined, points: { show: spec.isStacked ? false : undefined, size: 5 },
+        fill: isFilled ? paint : undefined, points: spec.isStacked ? { show: false } : { size: 5, filter: lonely },
       };
     });
     if (spec.isStacked) series.reverse();

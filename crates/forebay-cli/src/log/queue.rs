@@ -3,55 +3,71 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::destination::Destination;
 use crate::output::describe;
 
-/// Maximum number of lines that wait. Above it, lines are dropped and counted.
-const LINES_MAX: usize = 8_192;
+/// Maximum number of bytes of lines that wait. Above it, lines are dropped and counted.
+const BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of destinations that wait. Above it, the newest one is replaced.
 const DESTINATIONS_MAX: usize = 16;
 
-/// Number of flushes that may wait; the process flushes once, at its exit.
-const FLUSHES_MAX: usize = 1;
+/// Number of bytes that wait from which on the thread writes without a pause.
+const BATCH: usize = 512 << 10;
 
-/// Number of bytes that are written at once.
-const BATCH: usize = 64 << 10;
+/// Number of bytes that are written at once, and the rest of a line.
+const PIECE: usize = 64 << 10;
+
+/// Pause between writes, so that a busy log is written in few large pieces. A line that comes to an
+/// idle queue does not wait for it.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Maximum time to write the lines that wait when the process exits.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// Pause between attempts to ask for a flush while the queue is full.
-const FLUSH_PAUSE: Duration = Duration::from_millis(5);
-
 /// Minimum interval between warnings about lines that cannot be written.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Queue of the lines of one log.
+/// Queue of the lines of one log. The thread that writes ends with its last clone.
 #[derive(Clone)]
-pub(crate) struct LogQueue {
-    items: SyncSender<Item>,
-    shared: Arc<Shared>,
-}
+pub(crate) struct LogQueue(Arc<Sender>);
 
+struct Sender(Arc<Shared>);
+
+#[derive(Default)]
 struct Shared {
     dropped: AtomicU64,
-    /// Number of lines that wait.
-    waiting: AtomicUsize,
-    /// Destinations that wait; the queue has an [`Item::Redirect`] for each.
-    destinations: Mutex<VecDeque<Destination>>,
+    waiting: Mutex<Waiting>,
+    /// Notified when a part comes to an idle thread, and when a pause must end.
+    changed: Condvar,
 }
 
-enum Item {
-    Line(Vec<u8>),
-    /// Makes the thread use the first destination that waits.
-    Redirect,
+/// Parts that wait for the thread.
+#[derive(Default)]
+struct Waiting {
+    parts: VecDeque<Part>,
+    /// Bytes and destinations in `parts`.
+    bytes: usize,
+    destinations: usize,
+    /// True while the thread waits for a part.
+    is_idle: bool,
+    /// True if the thread must not pause.
+    is_urgent: bool,
+    is_closed: bool,
+    /// Buffer that has been written, for further lines.
+    spare: Vec<u8>,
+}
+
+enum Part {
+    Lines(Vec<u8>),
+    /// Destination of the lines that follow.
+    Redirect(Destination),
     Flush(SyncSender<()>),
 }
 
@@ -61,65 +77,65 @@ impl LogQueue {
     /// # Errors
     /// If the thread cannot be started.
     pub(crate) fn start(destination: Destination) -> io::Result<Self> {
-        let (items, queue) = sync_channel(LINES_MAX + DESTINATIONS_MAX + FLUSHES_MAX);
-        let shared = Arc::new(Shared {
-            dropped: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            destinations: Mutex::default(),
-        });
-        let writer = Writer {
-            shared: shared.clone(),
-            destination,
-            batch: Vec::with_capacity(BATCH),
-            lines: 0,
-            warned: None,
-        };
-        std::thread::Builder::new()
-            .name("forebay-log".to_owned())
-            .spawn(move || writer.run(&queue))?;
-        Ok(Self { items, shared })
+        let shared = Arc::<Shared>::default();
+        let writer = Writer { shared: shared.clone(), destination, warned: None };
+        std::thread::Builder::new().name("forebay-log".to_owned()).spawn(move || writer.run())?;
+        Ok(Self(Arc::new(Sender(shared))))
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.0.0
     }
 
     /// Number of lines that were dropped.
     pub(crate) fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+        self.shared().dropped.load(Ordering::Relaxed)
     }
 
     /// Replaces the destination for lines that are added from now on. Lines that wait go to the
     /// previous destination.
     pub(crate) fn redirect(&self, destination: Destination) {
-        let mut waiting = self.shared.destinations.lock();
-        if waiting.len() == DESTINATIONS_MAX {
-            waiting.pop_back();
-        } else if self.items.try_send(Item::Redirect).is_err() {
-            // The thread has ended; the capacity of the queue includes all destinations.
-            return;
+        let mut waiting = self.shared().waiting.lock();
+        let is_full = waiting.destinations >= DESTINATIONS_MAX;
+        let newest = waiting.parts.iter_mut().rev().find_map(|part| match part {
+            Part::Redirect(waiting) => Some(waiting),
+            Part::Lines(_) | Part::Flush(_) => None,
+        });
+        match newest {
+            Some(newest) if is_full => *newest = destination,
+            _ => {
+                waiting.destinations += 1;
+                waiting.parts.push_back(Part::Redirect(destination));
+                self.shared().wake(&mut waiting, false);
+            }
         }
-        waiting.push_back(destination);
     }
 
     /// Waits until all lines so far are written, for a second at most.
     pub(crate) fn flush(&self) {
         let (done, flushed) = sync_channel(1);
-        let deadline = Instant::now() + FLUSH_MAX;
-        while self.items.try_send(Item::Flush(done.clone())).is_err() {
-            if Instant::now() >= deadline {
-                return;
-            }
-            std::thread::sleep(FLUSH_PAUSE);
+        {
+            let mut waiting = self.shared().waiting.lock();
+            waiting.parts.push_back(Part::Flush(done));
+            self.shared().wake(&mut waiting, true);
         }
-        let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let _ = flushed.recv_timeout(FLUSH_MAX);
     }
 }
 
 impl Write for &LogQueue {
     /// Adds a line. The formatter writes each line at once.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let has_room = self.shared.waiting.fetch_add(1, Ordering::Relaxed) < LINES_MAX;
-        if !has_room || self.items.try_send(Item::Line(line.to_vec())).is_err() {
-            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        let shared = self.shared();
+        let mut waiting = shared.waiting.lock();
+        if waiting.bytes + line.len() > BYTES_MAX {
+            drop(waiting);
+            shared.dropped.fetch_add(1, Ordering::Relaxed);
+            return Ok(line.len());
         }
+        waiting.add(line);
+        let is_urgent = waiting.bytes >= BATCH;
+        shared.wake(&mut waiting, is_urgent);
         Ok(line.len())
     }
 
@@ -128,65 +144,101 @@ impl Write for &LogQueue {
     }
 }
 
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock();
+        waiting.is_closed = true;
+        self.0.wake(&mut waiting, true);
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, line: &[u8]) {
+        self.bytes += line.len();
+        if let Some(Part::Lines(lines)) = self.parts.back_mut() {
+            return lines.extend_from_slice(line);
+        }
+        let mut lines = std::mem::take(&mut self.spare);
+        lines.extend_from_slice(line);
+        self.parts.push_back(Part::Lines(lines));
+    }
+}
+
+impl Shared {
+    /// Wakes the thread if it waits for a part, or pauses although it must not.
+    fn wake(&self, waiting: &mut Waiting, is_urgent: bool) {
+        let ends_pause = is_urgent && !waiting.is_urgent;
+        waiting.is_urgent |= is_urgent;
+        if waiting.is_idle || ends_pause {
+            waiting.is_idle = false;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for parts, and takes all of them. `None` after the end of the queue.
+    fn take(&self) -> Option<VecDeque<Part>> {
+        let mut waiting = self.waiting.lock();
+        if !waiting.is_urgent {
+            self.changed.wait_for(&mut waiting, PAUSE);
+        }
+        while waiting.parts.is_empty() {
+            if waiting.is_closed {
+                return None;
+            }
+            waiting.is_idle = true;
+            self.changed.wait(&mut waiting);
+        }
+        (waiting.is_idle, waiting.is_urgent) = (false, waiting.is_closed);
+        (waiting.bytes, waiting.destinations) = (0, 0);
+        Some(std::mem::take(&mut waiting.parts))
+    }
+}
+
 /// State of the thread that writes.
 struct Writer {
     shared: Arc<Shared>,
     destination: Destination,
-    batch: Vec<u8>,
-    /// Number of lines in `batch`.
-    lines: u64,
     warned: Option<Instant>,
 }
 
 impl Writer {
-    fn run(mut self, queue: &Receiver<Item>) {
-        while let Ok(first) = queue.recv() {
-            self.handle(first);
-            while self.batch.len() < BATCH
-                && let Ok(next) = queue.try_recv()
-            {
-                self.handle(next);
-            }
-            self.write();
-        }
-    }
-
-    fn handle(&mut self, item: Item) {
-        match item {
-            Item::Line(line) => {
-                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.batch.extend_from_slice(&line);
-                self.lines += 1;
-            }
-            Item::Redirect => {
-                self.write();
-                if let Some(next) = self.shared.destinations.lock().pop_front() {
-                    self.destination = next;
+    fn run(mut self) {
+        while let Some(parts) = self.shared.take() {
+            for part in parts {
+                match part {
+                    Part::Lines(lines) => self.write(lines),
+                    Part::Redirect(destination) => self.destination = destination,
+                    Part::Flush(done) => _ = done.try_send(()),
                 }
             }
-            Item::Flush(done) => {
-                self.write();
-                let _ = done.try_send(());
-            }
         }
     }
 
-    fn write(&mut self) {
-        if self.lines == 0 {
-            return;
+    fn write(&mut self, mut lines: Vec<u8>) {
+        let mut rest = &lines[..];
+        while !rest.is_empty() {
+            // A file that is renamed when it is large is checked after each piece.
+            let least = rest.len().min(PIECE);
+            let end = rest[least..].iter().position(|byte| *byte == b'\n');
+            let (piece, further) = rest.split_at(end.map_or(rest.len(), |end| least + end + 1));
+            self.write_piece(piece);
+            rest = further;
         }
-        if let Err(error) = self.destination.write_all(&self.batch) {
-            self.shared.dropped.fetch_add(self.lines, Ordering::Relaxed);
+        lines.clear();
+        self.shared.waiting.lock().spare = lines;
+    }
+
+    fn write_piece(&mut self, piece: &[u8]) {
+        if let Err(error) = self.destination.write_all(piece) {
+            let lines = piece.iter().filter(|byte| **byte == b'\n').count();
+            self.shared.dropped.fetch_add(lines as u64, Ordering::Relaxed);
             if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
                 self.warned = Some(Instant::now());
-                tracing::error!(%error, lines = self.lines, "access log lines dropped, because they \
-                    cannot be written; `lines` is their number in this write, \
-                    forebay_log_dropped_total has the total, and this message appears at most once \
-                    a minute");
+                tracing::error!(%error, lines, "access log lines dropped, because they cannot be \
+                    written; `lines` is their number in this write, forebay_log_dropped_total has \
+                    the total, and this message appears at most once a minute");
             }
         }
-        self.batch.clear();
-        self.lines = 0;
         if let Err(error) = self.destination.rotate_if_large() {
             tracing::error!(
                 "log file not rotated, its lines go to the same file until it has grown by \
@@ -242,8 +294,8 @@ mod tests {
         let (writing, reading) = UnixStream::pair().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writing));
         let queue = LogQueue::start(Destination::of_file(file)).unwrap();
-        let line = [b'x'; 128];
-        for _ in 0..LINES_MAX * 3 {
+        let line = [&[b'x'; 1 << 10][..], b"\n"].concat();
+        for _ in 0..BYTES_MAX / line.len() * 3 {
             (&mut &queue).write_all(&line).unwrap();
             if queue.dropped() > 0 {
                 break;
@@ -268,7 +320,7 @@ mod tests {
         for number in 0..DESTINATIONS_MAX + 2 {
             queue.redirect(open(&file(number)));
         }
-        assert_eq!(queue.shared.destinations.lock().len(), DESTINATIONS_MAX);
+        assert_eq!(queue.shared().waiting.lock().destinations, DESTINATIONS_MAX);
         // The thread continues, and cannot write the lines that wait.
         let dropped = queue.dropped();
         drop(reading);

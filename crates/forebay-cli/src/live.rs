@@ -183,8 +183,7 @@ impl Live {
             let access = entry.access();
             let (at, redaction) = (entry.at, &*redaction);
             let line = Line { entry: &access, at, redaction, sample: None };
-            let fields = line.fields();
-            state.tails.iter_mut().for_each(|tail| tail.add(&line, &fields, now));
+            state.tails.iter_mut().for_each(|tail| tail.add(&line, now));
             if is_counted {
                 state.top.add(&access, redaction);
             }

@@ -69,7 +69,8 @@ impl RequestId {
     }
 
     /// Returns the id as text.
-    pub(crate) fn digits(self) -> [u8; 16] {
+    #[must_use]
+    pub fn digits(self) -> [u8; 16] {
         let bytes = self.0.to_be_bytes();
         std::array::from_fn(|place| {
             let byte = bytes[place / 2];

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::expression::{Expression, Field};
+use super::expression::Expression;
 use super::{LineFormat, time_of_day};
 use crate::log::access::Line;
 
@@ -42,8 +42,8 @@ impl Tail {
     }
 
     /// Adds the line of a response if the expression selects it.
-    pub(super) fn add(&mut self, line: &Line<'_>, fields: &[Field], now: Instant) {
-        if !self.expression.selects(fields) {
+    pub(super) fn add(&mut self, line: &Line<'_>, now: Instant) {
+        if !self.expression.selects(&|field| line.value(field)) {
             return;
         }
         if now.duration_since(self.second) >= Duration::from_secs(1) {

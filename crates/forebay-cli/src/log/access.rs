@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_http::{AccessEntry, AccessLog, CacheResult, End, RequestId};
-use serde_json::Value;
 
 use super::queue::LogQueue;
 
+pub(crate) use fields::{Field, FieldValue};
 pub(super) use fields::{write_json, write_logfmt};
 pub(crate) use redact::Redaction;
 pub(crate) use time::rfc_3339;
@@ -96,13 +96,6 @@ fn is_sampled(id: RequestId, share: f64) -> bool {
 }
 
 impl Line<'_> {
-    /// Returns the fields that have a value.
-    pub(crate) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let mut all = Vec::new();
-        self.each_field(|name, value| all.push((name, value)));
-        all
-    }
-
     /// Appends the line, without the line ending.
     pub(crate) fn write(&self, format: Format, line: &mut Vec<u8>) {
         match format {

@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::access::{rfc_3339, write_json, write_logfmt};
+use super::access::{FieldValue, write_json, write_logfmt};
 
 /// Maximum length of a text in bytes; what a peer sent may be longer.
 const TEXT_MAX: usize = 2 << 10;
@@ -42,11 +42,11 @@ where
 
 impl MessageFormat {
     fn line(self, level: Level, at: SystemTime, fields: Fields) -> Vec<u8> {
-        let each = |add: &mut dyn FnMut(&'static str, Value)| {
-            add("ts", rfc_3339(at).into());
+        let each = |add: &mut dyn FnMut(&'static str, FieldValue<'_>)| {
+            add("ts", FieldValue::Time(at));
             add("level", word(level).into());
-            add("msg", fields.message.into());
-            fields.others.into_iter().for_each(|(name, value)| add(name, value));
+            add("msg", (&*fields.message).into());
+            fields.others.iter().for_each(|(name, value)| add(name, value.into()));
         };
         let mut line = Vec::new();
         match self {

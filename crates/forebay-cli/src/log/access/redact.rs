@@ -61,15 +61,18 @@ impl Redaction {
 
     /// Returns `true` if a word of the name is secret. A name with escapes may hide any word.
     fn is_secret(&self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
-        let is_secret = |word| SECRETS.contains(&word);
+        let is_secret = |word: &str| SECRETS.iter().any(|secret| same(word, secret));
         let is_listed = |listed: &String| match listed.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => *listed == name,
+            Some(beginning) => name.get(..beginning.len()).is_some_and(|it| same(it, beginning)),
+            None => same(name, listed),
+        };
+        let ends_with = |secret: &&str| {
+            let start = name.len().checked_sub(secret.len());
+            start.and_then(|start| name.get(start..)).is_some_and(|end| same(end, secret))
         };
         name.contains('%')
             || name.split(|c: char| !c.is_ascii_alphabetic()).any(is_secret)
-            || SECRETS.iter().any(|secret| name.ends_with(secret))
+            || SECRETS.iter().any(ends_with)
             || self.names.iter().any(is_listed)
     }
 }
@@ -85,6 +88,11 @@ fn prefix(ip: IpAddr) -> IpAddr {
         IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) & 0xffff_ff00).into()),
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 80 << 80).into()),
     }
+}
+
+/// Compares names, whose letters may have either case.
+fn same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
 }
 
 fn name_of(parameter: &str) -> &str {

@@ -1,15 +1,43 @@
 //! Dates of log lines, in UTC.
 
+use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Length of a date in RFC 3339, to the microsecond.
+const RFC_3339: usize = 27;
+
+/// Place of the microseconds in it.
+const MICROS: usize = 20;
+
+thread_local! {
+    /// Last date of this thread, and its second. Most lines are of the same second.
+    static LAST: Cell<(u64, [u8; RFC_3339])> = const { Cell::new((u64::MAX, [b'0'; RFC_3339])) };
+}
 
 /// Returns `1994-11-06T08:49:37.000000Z` (RFC 3339).
 pub(crate) fn rfc_3339(now: SystemTime) -> String {
+    String::from_utf8_lossy(&rfc_3339_bytes(now)).into_owned()
+}
+
+/// Returns a date as [`rfc_3339`]. Years have four digits.
+pub(super) fn rfc_3339_bytes(now: SystemTime) -> [u8; RFC_3339] {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    let micros = since.subsec_micros();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+    let (last, mut bytes) = LAST.get();
+    if last != since.as_secs() {
+        let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+        let (year, month, day) = date(days);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        let text =
+            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000000Z");
+        // Dates after the year 9999 are longer, and no machine has one.
+        bytes.iter_mut().zip(text.bytes()).for_each(|(byte, digit)| *byte = digit);
+    }
+    // With a leading 1, so that all digits are there.
+    let mut micros = itoa::Buffer::new();
+    let micros = &micros.format(1_000_000 + since.subsec_micros())[1..];
+    bytes[MICROS..MICROS + micros.len()].copy_from_slice(micros.as_bytes());
+    LAST.set((since.as_secs(), bytes));
+    bytes
 }
 
 /// Returns `06/Nov/1994:08:49:37 +0000`.

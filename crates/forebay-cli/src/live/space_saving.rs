@@ -7,7 +7,7 @@
 //! ones.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 /// Number of cells of the filter.
 const CELLS: usize = 1 << 16;
@@ -27,7 +27,7 @@ pub(super) struct SpaceSaving {
     counters_max: usize,
     /// Slot of each name, by the hash of the name: two names in one slot are as rare as two equal
     /// numbers of 64 random bits.
-    by_hash: HashMap<u64, usize>,
+    by_hash: HashMap<u64, usize, BuildHasherDefault<Unhashed>>,
     /// Counts of names without a counter, by hash. Empty until all counters are in use.
     filter: Vec<u64>,
     seeds: RandomState,
@@ -36,9 +36,28 @@ pub(super) struct SpaceSaving {
     heap: Vec<usize>,
 }
 
+/// Hasher of numbers that are hashes already.
+#[derive(Default)]
+struct Unhashed(u64);
+
+impl Hasher for Unhashed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     counter: Counter,
+    hash: u64,
     /// Place in the heap.
     place: usize,
 }
@@ -48,7 +67,7 @@ impl SpaceSaving {
     pub(super) fn new(counters_max: usize) -> Self {
         Self {
             counters_max: counters_max.max(1),
-            by_hash: HashMap::new(),
+            by_hash: HashMap::default(),
             filter: Vec::new(),
             seeds: RandomState::new(),
             slots: Vec::new(),
@@ -56,13 +75,17 @@ impl SpaceSaving {
         }
     }
 
-    /// Adds a weight to a name. If all counters are in use, the name takes the smallest one when its
-    /// cell of the filter reaches its count.
+    /// Adds a weight to a name.
     pub(super) fn add(&mut self, name: &str, weight: u64) {
+        self.add_hashed(self.seeds.hash_one(name), weight, || name.into());
+    }
+
+    /// Adds a weight to the name with this hash. All names of a list are hashed alike. If all counters
+    /// are in use, the name takes the smallest one when its cell of the filter reaches its count.
+    pub(super) fn add_hashed(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> Box<str>) {
         if weight == 0 {
             return;
         }
-        let hash = self.seeds.hash_one(name);
         if let Some(slot) = self.by_hash.get(&hash) {
             let slot = &mut self.slots[*slot];
             slot.counter.count += weight;
@@ -71,10 +94,10 @@ impl SpaceSaving {
         }
         if self.slots.len() < self.counters_max {
             let place = self.heap.len();
-            let counter = Counter { name: name.into(), count: weight, error: 0 };
+            let counter = Counter { name: name(), count: weight, error: 0 };
             self.by_hash.insert(hash, self.slots.len());
             self.heap.push(self.slots.len());
-            self.slots.push(Slot { counter, place });
+            self.slots.push(Slot { counter, hash, place });
             return self.rise(place);
         }
         if self.filter.is_empty() {
@@ -88,9 +111,9 @@ impl SpaceSaving {
             self.filter[cell] = before + weight;
             return;
         }
-        let counter = Counter { name: name.into(), count: before + weight, error: before };
+        let counter = Counter { name: name(), count: before + weight, error: before };
         let left = std::mem::replace(&mut self.slots[slot].counter, counter);
-        let left_hash = self.seeds.hash_one(&*left.name);
+        let left_hash = std::mem::replace(&mut self.slots[slot].hash, hash);
         self.by_hash.remove(&left_hash);
         let cell = self::cell(left_hash);
         self.filter[cell] = self.filter[cell].max(left.count);

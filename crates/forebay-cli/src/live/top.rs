@@ -3,6 +3,7 @@
 //! Lists of loads are always counted; lists of requests while a client listens.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use forebay_http::{AccessEntry, LoadEntry};
@@ -95,6 +96,8 @@ pub(super) struct Top {
     previous: Period,
     /// Time at which a client began to listen.
     listened: Option<Instant>,
+    /// Seeds of the hashes of names in the lists of requests.
+    seeds: RandomState,
 }
 
 impl Period {
@@ -114,7 +117,8 @@ impl Period {
 
 impl Top {
     pub(super) fn new(now: Instant) -> Self {
-        Self { current: Period::new(now), previous: Period::new(now), listened: None }
+        let (current, previous) = (Period::new(now), Period::new(now));
+        Self { current, previous, listened: None, seeds: RandomState::new() }
     }
 
     /// Begins a new period if the current one is over.
@@ -144,12 +148,18 @@ impl Top {
         let period = &mut self.current;
         period.responses += 1;
         let request = access.request;
-        let url = cut(format!("{}{}", request.host, redaction.target(&request.target)));
+        // The name is made only when it takes a counter.
+        let target = redaction.target(&request.target);
+        let host = shortened(&request.host, NAME_MAX);
+        let target = shortened(&target, NAME_MAX - host.len());
+        let url = || [host, target].concat().into_boxed_str();
+        let hash = self.seeds.hash_one((host, target));
         let [requests, bytes, clients] = &mut period.requests;
-        requests.add(&url, 1);
-        bytes.add(&url, access.bytes);
+        requests.add_hashed(hash, 1, url);
+        bytes.add_hashed(hash, access.bytes, url);
         if let Some(client) = redaction.address(request.client) {
-            clients.add(&client.to_string(), 1);
+            let hash = self.seeds.hash_one(client);
+            clients.add_hashed(hash, 1, || client.to_string().into_boxed_str());
         }
     }
 
@@ -219,6 +229,10 @@ impl Top {
 fn cut(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(NAME_MAX));
     name
+}
+
+fn shortened(text: &str, length_max: usize) -> &str {
+    &text[..text.floor_char_boundary(length_max)]
 }
 
 /// Counts above 2^53 lose precision, which no list reaches.

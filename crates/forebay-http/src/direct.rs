@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use forebay_engine::{Lookup, Select};
+use forebay_semantics::CacheStatus;
 use forebay_semantics::FieldLines as _;
 use forebay_semantics::client_address::AddressField;
 use http::Version;
@@ -142,9 +143,9 @@ impl DirectHits {
         let fields = RequestFields::of(self.service.request_id(), peer, request);
         let (version, host) = (Version::HTTP_11, request.head.host.as_bytes());
         let mut fields = fields.with_line(request.method(), request.head.target, version, host);
-        let status = written.cache_status.to_bytes();
-        fields.outcome = Outcome::of_status(str::from_utf8(&status).unwrap_or_default());
-        fields.outcome.age = Some(written.age);
+        let CacheStatus { ttl, detail, .. } = written.cache_status;
+        let (age, detail) = (Some(written.age), detail.map(Into::into));
+        fields.outcome = Outcome { ttl, age, detail, ..Outcome::default() };
         fields.trace = trace;
         Some(Box::new(fields))
     }
@@ -191,7 +192,7 @@ impl DirectResponder for DirectHits {
         self.answer(received, output)
     }
 
-    fn record(&self, records: &[Record], by: ConnectionEnd) {
+    fn record(&self, records: &mut [Record], by: ConnectionEnd) {
         self.service.record_direct(records, by);
     }
 }

@@ -425,7 +425,7 @@ impl Metrics {
     }
 
     /// Returns the id of the site of a slot.
-    pub(crate) fn site_of_slot(&self, slot: SiteSlot) -> &str {
+    pub(crate) fn site_of_slot(&self, slot: SiteSlot) -> &Arc<str> {
         self.responses.id(slot)
     }
 

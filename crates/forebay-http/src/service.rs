@@ -310,7 +310,7 @@ impl Service {
     }
 
     /// Records responses that were written without [`handle`](Self::handle).
-    pub(crate) fn record_direct(&self, records: &[Record], by: ConnectionEnd) {
+    pub(crate) fn record_direct(&self, records: &mut [Record], by: ConnectionEnd) {
         self.recorder.record_all(records, by);
     }
 

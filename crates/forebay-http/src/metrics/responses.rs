@@ -7,8 +7,8 @@ mod collect;
 mod combinations;
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ const OF_NO_SITE: [CacheResult; 2] = [CacheResult::Refused, CacheResult::Rule];
 pub(super) struct ResponseMetrics {
     slots: [OnceLock<Box<SiteCounters>>; SLOTS],
     ids: Mutex<HashMap<Box<str>, SiteSlot>>,
+    /// Id of the slots without counters.
+    no_site: Arc<str>,
     /// Lookups in memory that found a usable entry, by stripe.
     found: Box<[Found]>,
 }
@@ -53,7 +55,7 @@ struct Found(AtomicU64);
 /// Counters of one site.
 #[derive(Debug)]
 struct SiteCounters {
-    id: Box<str>,
+    id: Arc<str>,
     /// False for the counters of requests that match no site.
     is_site: bool,
     combinations: Combinations,
@@ -96,6 +98,7 @@ impl Default for ResponseMetrics {
         let metrics = Self {
             slots: [const { OnceLock::new() }; SLOTS],
             ids: Mutex::default(),
+            no_site: SHARED[0].into(),
             found: (0..stripes()).map(|_| Found::default()).collect(),
         };
         metrics.open(SiteSlot::NONE, SHARED[0]);
@@ -134,9 +137,9 @@ impl ResponseMetrics {
     }
 
     /// Returns the id of the site of a slot.
-    pub(super) fn id(&self, slot: SiteSlot) -> &str {
+    pub(super) fn id(&self, slot: SiteSlot) -> &Arc<str> {
         let counters = self.slots.get(usize::from(slot.0)).and_then(OnceLock::get);
-        counters.map_or(SHARED[0], |counters| &counters.id)
+        counters.map_or(&self.no_site, |counters| &counters.id)
     }
 
     /// Counts a response that ended `total` after its request.
@@ -189,7 +192,8 @@ impl SiteCounters {
     fn totals(&self) -> SiteTotals {
         let heads = CacheResult::ALL.map(|cache| self.latency(|s| &s.heads[cache as usize]));
         let responses = heads.each_ref().map(LatencySum::count);
-        let mut totals = SiteTotals { site: self.id.clone(), responses, ..SiteTotals::default() };
+        let mut totals =
+            SiteTotals { site: (&*self.id).into(), responses, ..SiteTotals::default() };
         for (cache, head) in CacheResult::ALL.into_iter().zip(&heads) {
             match cache {
                 CacheResult::Hit | CacheResult::Stale => totals.hit_heads.merge(head),

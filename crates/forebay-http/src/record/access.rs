@@ -1,5 +1,6 @@
 //! Entry of the access log: a record, and what else is known of its request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +88,7 @@ pub struct RequestFields {
     /// Value of `Host`, or the authority of the target; empty if there is none.
     pub host: Box<str>,
     /// Request method; `-` if the message is not a valid request.
-    pub method: Box<str>,
+    pub method: Cow<'static, str>,
     /// Request target; `-` if the message is not a valid request.
     pub target: Box<str>,
     /// Protocol version, such as `HTTP/1.1`; empty if the message is not a valid request.
@@ -190,7 +191,12 @@ impl RequestFields {
             _ => "HTTP/1.1",
         };
         let host = host.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
-        let method = text(method.as_str().as_bytes());
+        let method = match method {
+            // The two most frequent methods need no memory.
+            method if *method == Method::GET => Cow::Borrowed("GET"),
+            method if *method == Method::HEAD => Cow::Borrowed("HEAD"),
+            method => Cow::Owned(text(method.as_str().as_bytes()).into()),
+        };
         Self { method, target: text(target.as_bytes()), protocol, host: text(host), ..self }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +28,7 @@ const BYTES_MAX: usize = 2 << 20;
 pub struct FeedEntry {
     /// Time of its end.
     pub at: SystemTime,
-    site: Box<str>,
+    site: Arc<str>,
     status: u16,
     cache: CacheResult,
     why: Option<&'static str>,
@@ -35,7 +36,7 @@ pub struct FeedEntry {
     bytes: u64,
     head: Duration,
     total: Duration,
-    request: RequestFields,
+    request: Box<RequestFields>,
 }
 
 #[derive(Default)]
@@ -77,10 +78,10 @@ impl FeedEntry {
     }
 
     fn size(&self) -> usize {
-        let RequestFields { host, method, target, user_agent, referer, .. } = &self.request;
+        let RequestFields { host, method, target, user_agent, referer, .. } = &*self.request;
         let optional = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>()
-            + self.site.len()
+            + size_of::<RequestFields>()
             + host.len()
             + method.len()
             + target.len()
@@ -105,15 +106,15 @@ impl Feed {
     pub(crate) fn push(
         &self,
         record: &Record,
-        request: &RequestFields,
-        site: &str,
+        request: Box<RequestFields>,
+        site: &Arc<str>,
         total: Duration,
         end: End,
     ) {
-        let access = AccessEntry::of(record, request, site, total, end);
+        let access = AccessEntry::of(record, &request, site, total, end);
         let entry = FeedEntry {
             at: SystemTime::now(),
-            site: site.into(),
+            site: site.clone(),
             status: access.status,
             cache: access.cache,
             why: access.why,
@@ -121,7 +122,7 @@ impl Feed {
             bytes: access.bytes,
             head: access.head,
             total,
-            request: request.clone(),
+            request,
         };
         let size = entry.size();
         let mut ring = self.rings[thread_number() % RINGS].lock();
@@ -163,7 +164,11 @@ mod tests {
         let record = Record::new(Labels::REFUSED, &Method::GET, StatusCode::OK, Duration::ZERO);
         let peer = Peer::of_connection(&ConnectionInfo::cleartext(PeerAddress::Unix));
         let request = RequestFields::of(RequestId(1), &peer, &HeaderMap::new());
-        let push = || feed.push(&record, &request, "site", Duration::ZERO, End::Complete);
+        let site = Arc::from("site");
+        let push = || {
+            let request = Box::new(request.clone());
+            feed.push(&record, request, &site, Duration::ZERO, End::Complete);
+        };
         for _ in 0..ENTRIES_MAX + 3 {
             push();
         }

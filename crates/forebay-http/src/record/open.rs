@@ -29,8 +29,8 @@ pub(crate) trait Recorder: Send + Sync {
     /// Returns the time on the clock of the engine.
     fn now(&self) -> Duration;
 
-    /// Records a response that ended at `now`.
-    fn record(&self, record: &Record, now: Duration, end: End);
+    /// Records a response that ended at `now`. Takes the fields of its request.
+    fn record(&self, record: &mut Record, now: Duration, end: End);
 
     /// Returns `true` if the process cuts off responses because it stops.
     fn is_stopping(&self) -> bool;
@@ -99,7 +99,7 @@ impl OpenRecord {
     }
 
     /// Records the end of the response.
-    pub(crate) fn end(self, end: End) {
-        self.recorder.record(&self.record, self.recorder.now(), end);
+    pub(crate) fn end(mut self, end: End) {
+        self.recorder.record(&mut self.record, self.recorder.now(), end);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) trait DirectResponder: Send + Sync {
     fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize>;
 
     /// Records responses that have ended.
-    fn record(&self, records: &[Record], by: ConnectionEnd);
+    fn record(&self, records: &mut [Record], by: ConnectionEnd);
 }
 
 impl fmt::Debug for dyn DirectResponder {
@@ -128,7 +128,7 @@ impl DirectOutput {
         self.body.advance(written - of_bytes);
         let left = self.bytes.len() - of_bytes + self.body.left();
         let unrecorded = if left == 0 {
-            responder.record(&self.records, ConnectionEnd::Flushed);
+            responder.record(&mut self.records, ConnectionEnd::Flushed);
             self.records.clear();
             None
         } else {
@@ -148,7 +148,7 @@ impl DirectOutput {
 impl Drop for Unrecorded {
     fn drop(&mut self) {
         if self.left == 0 {
-            self.responder.record(&self.records, ConnectionEnd::Flushed);
+            self.responder.record(&mut self.records, ConnectionEnd::Flushed);
             return;
         }
         let cause = self.exchanges.endings().cause();
@@ -159,7 +159,7 @@ impl Drop for Unrecorded {
             let lost = left.min(record.bytes);
             record.bytes -= lost;
             left -= lost;
-            self.responder.record(std::slice::from_ref(record), by);
+            self.responder.record(std::slice::from_mut(record), by);
         }
     }
 }

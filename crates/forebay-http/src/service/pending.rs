@@ -83,7 +83,7 @@ impl Drop for PendingRecord<'_> {
         if let Some(access) = &mut record.access {
             access.outcome.detail = Some(ABORTED_CODE.into());
         }
-        self.service.record_direct(&[record], ConnectionEnd::Dropped);
+        self.service.record_direct(&mut [record], ConnectionEnd::Dropped);
     }
 }
 

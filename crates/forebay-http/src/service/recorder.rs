@@ -93,10 +93,10 @@ impl ResponseRecorder {
     }
 
     /// Records responses that ended together.
-    pub(super) fn record_all(&self, records: &[Record], by: ConnectionEnd) {
+    pub(super) fn record_all(&self, records: &mut [Record], by: ConnectionEnd) {
         let recorder: &dyn Recorder = self;
         let (now, end) = (self.now(), recorder.end_by(by));
-        records.iter().for_each(|record| self.record(record, now, end));
+        records.iter_mut().for_each(|record| self.record(record, now, end));
     }
 }
 
@@ -105,12 +105,12 @@ impl Recorder for ResponseRecorder {
         self.clock.exact()
     }
 
-    fn record(&self, record: &Record, now: Duration, end: End) {
+    fn record(&self, record: &mut Record, now: Duration, end: End) {
         let total = now.saturating_sub(record.begun);
         self.metrics.count_response(record, total, end);
-        let Some(request) = &record.access else { return };
+        let Some(request) = record.access.take() else { return };
         let site = self.metrics.site_of_slot(record.labels.site);
-        let entry = AccessEntry::of(record, request, site, total, end);
+        let entry = AccessEntry::of(record, &request, site, total, end);
         if let Some(log) = &*self.access_log.load() {
             log.write(&entry);
         }

@@ -23,7 +23,7 @@ impl DirectResponder for Direct {
         Some(head.length)
     }
 
-    fn record(&self, _: &[Record], _: ConnectionEnd) {}
+    fn record(&self, _: &mut [Record], _: ConnectionEnd) {}
 }
 
 fn start(capacity: usize, body: usize) -> (DuplexStream, Server) {

@@ -10,9 +10,10 @@ use anyhow::{Context as _, ensure};
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::launch::{Launched, Signal};
 use serde_json::Value;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::world::{ConfigFile, END_MAX, forebay, get_admin};
+use crate::world::{BINARY, ConfigFile, END_MAX, forebay, get_admin};
 
 /// Number of requests, unless the environment variable of this name states another. The running
 /// cache needs 100,000 samples: requests for a quarter of the URLs.
@@ -41,6 +42,9 @@ const PLAN_ERROR_MAX: f64 = 1.5;
 
 /// Maximum wait for the estimates, which are made once a second.
 const ESTIMATES_MAX: Duration = Duration::from_secs(20);
+
+/// Maximum duration of `forebay plan`.
+const PLAN_MAX: Duration = Duration::from_secs(300);
 
 /// Recorded run of a cache.
 struct Run {
@@ -146,10 +150,12 @@ async fn estimates(cache: &Launched) -> anyhow::Result<Vec<f64>> {
 /// Hit ratios in percent by `forebay plan`, for these sizes in MiB in ascending order.
 async fn planned(log: &Path, sizes: &[u64]) -> anyhow::Result<Vec<f64>> {
     let text = sizes.iter().map(|size| format!("{size}MiB")).collect::<Vec<_>>().join(",");
-    let log = log.to_str().context("a path in UTF-8")?;
-    let done = forebay(["plan", "--json", "--sizes", &text, "--log", log]).finish().await?;
-    ensure!(done.status.success(), "{:?}", done.stderr);
-    let plan: Value = serde_json::from_str(&done.stdout.join("\n"))?;
+    let mut plan = Command::new(BINARY);
+    let plan = plan.args(["plan", "--json", "--sizes", &text, "--log"]).arg(log);
+    // No other command of the tests reads a log of this size.
+    let done = tokio::time::timeout(PLAN_MAX, plan.output()).await??;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let plan: Value = serde_json::from_slice(&done.stdout)?;
     let rows = plan["rows"].as_array().context("rows")?;
     let ratio = |row: &Value| Some(100.0 * row["hit_ratio"].as_f64()?);
     rows.iter().map(ratio).collect::<Option<_>>().context("a ratio in each row")

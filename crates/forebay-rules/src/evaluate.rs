@@ -10,8 +10,8 @@ use crate::outcome::{Applied, Outcome};
 use crate::pattern::Reading;
 use crate::reading::second_reading;
 use crate::request::{Request, Target, extension, headers_hold, holds};
-use crate::rule::Condition;
-use crate::setting::{Kind, KindSet};
+use crate::rule::{Condition, Rule};
+use crate::setting::{Class, Kind, KindSet};
 
 /// Rules that match a request. It owns nothing, so that a load can keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +166,18 @@ impl RuleSet {
         let rules = self.rules_of(matched.first & !open) | self.rules_of(matched.second & !open);
         let rules = rules & self.response_rules;
         !self.kinds_of(rules).common(KindSet::of(kinds)).is_empty()
+    }
+
+    /// Returns true if a rule may shape or prevent the stored response of a request that differs
+    /// from this one only in values outside of the key: its conditions on path, method, host and
+    /// scheme hold, and it has settings other than those of one response.
+    #[must_use]
+    pub fn may_shape(&self, matched: &Matched) -> bool {
+        let shapes = |rule: &Rule| {
+            rule.settings.iter().any(|setting| setting.kind().class() != Class::Response)
+        };
+        let candidates = matched.candidates & !self.exceptions;
+        candidates.iter().any(|clause| shapes(&self.rules[self.clauses[clause].rule]))
     }
 
     /// Returns the rules of matching clauses.

@@ -167,6 +167,55 @@ async fn origin_response_settings_decide_what_is_stored() -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Rules that shape one response only, and rules that may shape a GET, each for its path.
+const RULES_OF_POSTS: &str = r#"
+[[site.rule]]
+name = "all"
+client_response.set = { x-a = "1" }
+[[site.rule]]
+name = "old"
+when.header = ["x-old"]
+client_cache_control = "ignore"
+[[site.rule]]
+name = "ttl"
+when.path = "/ttl/**"
+keep_cookies = []
+ttl = "1h"
+[[site.rule]]
+name = "user"
+when = { path = "/user", cookie = ["sid"] }
+bypass = true
+[[site.rule]]
+name = "get"
+when = { path = "/get", method = "GET" }
+store = false
+[[site.rule]]
+name = "late"
+when = { path = "/late", status = 404 }
+ttl = "1h"
+"#;
+
+#[tokio::test]
+async fn the_response_to_a_post_is_stored_only_if_no_rule_may_shape_a_get() -> anyhow::Result<()> {
+    let origin = Origin::start(|received: &Received| {
+        Answer::ok(received.serial.to_string())
+            .field("Cache-Control", "max-age=60")
+            .field("Content-Location", received.target.clone())
+    })
+    .await?;
+    let cache = serve(&origin, RULES_OF_POSTS).await?;
+    let shaped = ["/ttl/a", "/user", "/get", "/late"].map(|target| (target, false));
+    for (target, expected) in [("/a", true)].into_iter().chain(shaped) {
+        let posted = ask(cache.address(), &Request::new("POST", target)).await?;
+        assert_eq!(status(&posted).contains("stored"), expected, "{target}: {}", status(&posted));
+        assert_eq!(posted.field("x-a"), Some("1"), "{target}");
+        written(&cache).await?;
+        let read = get(&cache, target).await?;
+        assert_eq!(read.text() == posted.text(), expected, "{target}: {}", status(&read));
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn responses_of_storage_and_all_responses_are_edited() -> anyhow::Result<()> {
     let origin = numbered(&[("Cache-Control", "max-age=60"), ("X-Hidden", "1")]).await?;
@@ -382,6 +431,53 @@ async fn transformations_are_rules_with_the_edits_of_one_phase() -> anyhow::Resu
     assert_eq!(reply.field("x-a"), Some("1"));
     assert_eq!(get(&cache, "/b").await?.field("x-a"), None);
     assert_eq!(sent(&origin.first()?, "x-debug"), None);
+    Ok(())
+}
+
+/// The transformations of the README of Speedis: set and delete fields in each of its six phases,
+/// `setCacheControlByStatusCode`, and JSON paths.
+#[tokio::test]
+async fn the_transformations_of_speedis_work_in_all_six_phases() -> anyhow::Result<()> {
+    let origin = Origin::start(|received: &Received| {
+        let users = r#"[{"name": "a", "hash": "s3cret"}, {"name": "b", "hash": "s3cret"}]"#;
+        let serial = received.serial.to_string();
+        let answer = Answer::ok(users).field("X-Serial", serial).field("X-Powered-By", "x");
+        let answer = answer.field("Content-Type", "application/json");
+        answer.field("Cache-Control", "no-cache").field("X-Internal", "1")
+    })
+    .await?;
+    let transform = |phase: &str, edits: &str| {
+        format!("[[site.transform]]\nurl = \"^/users\"\nphase = \"{phase}\"\n{edits}\n")
+    };
+    let rules = [
+        "[[site.rule]]\nname = \"users\"\nwhen.url_regex = \"^/users\"\nkeep_cookies = []\n\
+         ttl = { \"200\" = \"1h\", \"404\" = \"1m\" }\njson.remove = [\"/*/hash\"]\n"
+            .to_owned(),
+        transform("client-request", "set = { x-client = \"c\" }\nremove = [\"x-debug\"]"),
+        transform("cache-request", "remove = [\"cache-control\"]"),
+        transform("origin-request", "set = { x-origin = \"o\" }"),
+        transform("origin-response", "set = { x-entry = \"e\" }\nremove = [\"x-powered-by\"]"),
+        transform("cache-response", "set = { x-hit = \"h\" }\nremove = [\"x-internal\"]"),
+        transform("client-response", "set = { x-all = \"a\" }\nremove = [\"x-serial\"]"),
+    ];
+    let cache = serve(&origin, &rules.concat()).await?;
+    let asked = [("X-Debug", "1"), ("Cache-Control", "no-cache")];
+    let first = ask_with(&cache, "/users", &asked).await?;
+    written(&cache).await?;
+    let hit = ask_with(&cache, "/users", &asked).await?;
+    let received = origin.first()?;
+    let seen = ["x-client", "x-origin", "x-debug"].map(|name| sent(&received, name));
+    assert_eq!(seen, [Some("c".to_owned()), Some("o".to_owned()), None]);
+    assert_eq!((origin.requests(), is_hit(&hit)), (1, true), "{}", status(&hit));
+    let names = ["x-entry", "x-powered-by", "x-hit", "x-internal", "x-all", "x-serial"];
+    let fields = |reply: &Reply| names.map(|name| reply.field(name).map(str::to_owned));
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(fields(&first), [some("e"), None, None, some("1"), some("a"), None]);
+    assert_eq!(fields(&hit), [some("e"), None, some("h"), None, some("a"), None]);
+    for reply in [&first, &hit] {
+        assert_eq!(reply.text(), r#"[{"name": "a"}, {"name": "b"}]"#);
+    }
+    assert_eq!(get(&cache, "/other").await?.field("x-all"), None);
     Ok(())
 }
 

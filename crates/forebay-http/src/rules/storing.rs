@@ -13,7 +13,7 @@ use forebay_semantics::{
 use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::{KeyedCredentials, RequestRules, Values};
+use super::{KeyedCredentials, RequestRules, RoutedRequest, Values};
 use crate::metrics::rules::RuleError;
 use crate::site::Site;
 use crate::site::tags::TagSources;
@@ -79,6 +79,19 @@ impl RequestRules {
         headers: &HeaderMap,
     ) -> Outcome<'s> {
         site.settings.rule_set.response_outcome(&self.matched, status, headers)
+    }
+
+    /// Returns true if a rule or transform may shape or prevent the entry of a GET of this URL, or
+    /// may have shaped the response to this request. `get` is the request as a GET.
+    pub(crate) fn may_shape_entry(
+        &self,
+        site: &Site,
+        get: &RoutedRequest<'_, HeaderMap>,
+    ) -> bool {
+        let set = &site.settings.rule_set;
+        !site.settings.transforms.is_empty()
+            || set.may_shape(&self.matched)
+            || set.may_shape(&Self::new(site, get).matched)
     }
 
     /// Returns the options for storing a response.

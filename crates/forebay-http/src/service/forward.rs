@@ -23,6 +23,7 @@ use crate::load::{
 use crate::origin::{Again, FetchRequest, RequestBody, is_idle_close, no_body};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::deliver_as_it_is;
+use crate::rules::RoutedRequest;
 
 /// Number of purges of its own key that a POST response causes.
 const OWN_PURGES: u64 = 1;
@@ -81,12 +82,10 @@ impl Forward {
         if unsafe_methods::invalidates(&method, parts.status) {
             let logged = invalidate::all(engine, &request, &method, &parts.headers).await;
             let answered = ResponseRef { status: parts.status, headers: &parts.headers };
-            // The rules of this request are not those of a GET.
-            let may_store = request.site.settings.rule_set.is_empty()
-                // One response is stored for the clients of all codings.
-                && !(compress.is_some() && is_encoded(&parts.headers))
+            // One response is stored for the clients of all codings.
+            let may_store = !(compress.is_some() && is_encoded(&parts.headers))
                 && stands_for_get(target_of(&request), answered);
-            if let Some(watch) = watch.filter(|_| may_store) {
+            if let Some(watch) = watch.filter(|_| may_store && !is_shaped(&request)) {
                 let received = Received { response: Response::from_parts(parts, body), delay };
                 let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
                 return store(engine, request, key, received, watched).await;
@@ -102,6 +101,22 @@ impl Forward {
         }
         Ok(Response::from_parts(parts, ResponseBody::origin(body)))
     }
+}
+
+/// Returns true if rules or transforms may shape the response to this POST, or a stored response to
+/// a GET of its URL by any client. Then the one may not be stored as the other: equal keys have
+/// equal policy.
+fn is_shaped(request: &ClientRequest) -> bool {
+    let get = RoutedRequest {
+        method: &Method::GET,
+        authority: &request.authority,
+        target: request.target.as_str(),
+        headers: &request.headers,
+        peer: &request.peer,
+        operation: None,
+        is_counted: false,
+    };
+    request.rules.may_shape_entry(&request.site, &get)
 }
 
 /// Returns the header fields for the origin.

@@ -276,4 +276,23 @@ proptest! {
         let either = rules.iter().any(|r| narrows(r) && (first.matches(r) || second.matches(r)));
         prop_assert_eq!(outcome.has_any(&[Kind::MaxTtl]), either);
     }
+
+    /// Guarantee G1: a request that no rule may shape stands for all that differ from it in values
+    /// outside of path, method, host and scheme.
+    #[test]
+    fn what_no_rule_may_shape_none_shapes(
+        rules in prop::collection::vec(rule(), 1..4),
+        one in case(),
+        other in case(),
+    ) {
+        let set = RuleSet::new(rules, SiteFacts::default()).unwrap();
+        let matched = set.evaluate(&one.request());
+        if !set.may_shape(&matched) {
+            let query = other.target.split_once('?').map_or("", |(_, query)| query);
+            let target = format!("{}?{query}", Target::new(&one.target).path);
+            let other = Case { target, headers: other.headers, client: other.client, ..one };
+            let matched = set.evaluate(&other.request());
+            prop_assert!(!set.outcome(&matched).has_any(&[Kind::MaxTtl]), "{:?}", other);
+        }
+    }
 }

@@ -122,6 +122,29 @@ fn bypass_is_undone_by_a_later_rule() {
 }
 
 #[test]
+fn rules_may_shape_what_other_requests_with_the_key_store() {
+    let edits = || Setting::ClientResponse(Edits::default());
+    let header = Condition::Header(Tests::Any(names(&["x-a"])));
+    let post = Condition::Method(vec![Method::POST]);
+    let mut unless = rule("unless", vec![path("/u/**")], vec![ttl(1)]);
+    unless.unless = vec![path("/x/**")];
+    let set = set(vec![
+        rule("all", vec![], vec![edits()]),
+        rule("header", vec![path("/h/**"), header], vec![edits(), Setting::Bypass(true)]),
+        rule("late", vec![path("/l/**"), Condition::Status(vec![])], vec![ttl(1)]),
+        rule("post", vec![path("/p"), post], vec![ttl(1)]),
+        unless,
+    ]);
+    let headers = HeaderMap::new();
+    let cases = [("/", false), ("/h/1", true), ("/l/1", true), ("/p", false), ("/x/1", false)];
+    for (target, expected) in cases {
+        let matched = set.evaluate(&get(target, &headers));
+        assert_eq!(set.may_shape(&matched), expected, "{target}");
+    }
+    assert!(!RuleSet::empty().may_shape(&RuleSet::empty().evaluate(&get("/", &headers))));
+}
+
+#[test]
 fn a_scheme_outside_of_the_key_is_not_stored() {
     let value = Value::parse("{scheme}").unwrap();
     let set = vec![(HeaderName::from_static("x-scheme"), value)];

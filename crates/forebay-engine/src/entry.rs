@@ -61,6 +61,14 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Brought(u64);
 
+/// Returns metadata whose entry is stale from `now` on, if it is not stale before.
+pub(crate) fn stale_from(mut meta: Meta, now: Timestamp) -> Meta {
+    let lifetime = meta.lifetime();
+    let fresh = lifetime.fresh.min(meta.age(now));
+    meta.set_lifetime(Lifetime { fresh, ..lifetime });
+    meta
+}
+
 impl Brought {
     const SOFTENED: u64 = 1 << 63;
 }
@@ -76,11 +84,7 @@ impl Entry {
 
     /// Copies the entry as one that is stale from `now` on, after a soft purge of its key.
     pub(crate) fn softened_at(&self, now: Timestamp) -> Self {
-        let lifetime = self.meta.lifetime();
-        let fresh = lifetime.fresh.min(self.meta.age(now));
-        let mut meta = self.meta.clone();
-        meta.set_lifetime(Lifetime { fresh, ..lifetime });
-        self.with_meta(meta).softened()
+        self.with_meta(stale_from(self.meta.clone(), now)).softened()
     }
 
     /// Marks the entry as stale after a soft purge of its key.

@@ -109,17 +109,14 @@ impl Engine {
             purging.committed().await;
             let key = purging.primary();
             if engine.joined.is_none() {
-                let found = match reach {
-                    Reach::Soft if engine.softens_everywhere() => engine.lower.soften(key).await,
-                    _ => engine.lower.remove(key).await,
-                };
+                let found = engine.lower.purge(key, engine.reach_below(reach)).await;
                 return (found, Propagation::None);
             }
             let purge = Purge::Key(key.to_key());
             let removing = async {
-                let removed = engine.lower.remove_its_own(key).await;
-                in_progress.end(removed.is_some());
-                removed.unwrap_or(false)
+                let purged = engine.lower.purge_its_own(key, engine.reach_below(reach)).await;
+                in_progress.end(purged.is_some());
+                purged.unwrap_or(false)
             };
             join(removing, engine.publish(&purge, reach)).await
         });
@@ -128,16 +125,17 @@ impl Engine {
         Purged::new(found | below, told)
     }
 
-    /// Returns `true` if all tiers keep the variants of a softly purged key as stale entries.
-    fn softens_everywhere(&self) -> bool {
-        self.joined.is_none() && self.lower.carry_out_soft_purges()
+    /// Returns the reach of a purge of one key in lower tiers: hard if a tier cannot keep the
+    /// variants of a softly purged key as stale entries.
+    pub(crate) fn reach_below(&self, reach: Reach) -> Reach {
+        if self.lower.carry_out_soft_purges() { reach } else { Reach::Hard }
     }
 
     /// Purges one key in memory. If a lower tier only removes, a stale entry stays in memory alone.
     /// Called with the key locked in the flight table, so that no variant is stored meanwhile.
     pub(crate) fn purge_memory(&self, key: KeyRef<'_>, reach: Reach) -> bool {
         let entries = match reach {
-            Reach::Soft if self.softens_everywhere() => self.memory.peek_all(key),
+            Reach::Soft if self.lower.carry_out_soft_purges() => self.memory.peek_all(key),
             // A lower tier may have further variants. Without their family they are unreachable.
             Reach::Soft => {
                 let entry = self.memory.get(key);

@@ -291,6 +291,11 @@ impl Tier for Redis {
         self.0.sharing.is_some()
     }
 
+    /// A purge of a key on the bus replaces its purge token.
+    fn carries_out_soft_purges(&self) -> bool {
+        self.is_shared()
+    }
+
     fn remove<'a>(&'a self, key: KeyRef<'a>) -> BoxFuture<'a, Result<bool, TierError>> {
         self.0.remove(key).boxed()
     }

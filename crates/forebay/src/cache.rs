@@ -236,9 +236,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.shared.engine.purge(&key, Reach::Hard).await.found
     }
 
-    /// Makes the value of a key in memory stale (soft purge), and removes it from lower tiers. It
-    /// is then served only while
-    /// [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
+    /// Makes the value of a key stale (soft purge): in memory, on a `Disk`, and in a Redis that
+    /// shares purges. If another lower tier has it, it is removed from the lower tiers. It is then
+    /// served only while [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
     /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
     /// Returns `false` if nothing was stored.
     pub async fn expire(&self, key: impl AsRef<str>) -> bool {
@@ -264,8 +264,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// Makes all entries of this cache with a tag stale (soft purge): they are then served only
     /// while [`stale_while_revalidate`](crate::Builder::stale_while_revalidate) or
-    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again. A
-    /// `Disk` removes them. Entries of other caches that share a lower tier are affected as by
+    /// [`stale_if_error`](crate::Builder::stale_if_error) permits it, and otherwise loaded again.
+    /// Entries of other caches that share a lower tier are affected as by
     /// [`invalidate_tag`](Self::invalidate_tag).
     pub async fn expire_tag(&self, tag: impl AsRef<str>) {
         self.shared.engine.purge(&Purge::Tag(tag.as_ref().into()), Reach::Soft).await;

@@ -11,12 +11,14 @@ use forebay_testkit::client::{Client, Reply, Request, crowd};
 use forebay_testkit::faults::{FaultProxy, Faults, Flow};
 use forebay_testkit::gate::Gate;
 use forebay_testkit::launch::{Launched, Signal};
-use forebay_testkit::origin::{Answer, Origin};
+use forebay_testkit::origin::{Answer, Origin, Received};
 use forebay_testkit::redis::RedisLaunch;
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Value;
 
-use crate::world::{ConfigFile, admin_of, forebay, get, get_admin, is_hit, metric, serving};
+use crate::world::{
+    ConfigFile, admin_of, ask, forebay, get, get_admin, is_hit, metric, serving, written,
+};
 
 /// Maximum wait for background work, such as connecting.
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(20);
@@ -343,6 +345,76 @@ async fn a_purge_by_tag_reaches_every_instance() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// After a soft purge of a URL, each instance serves the stale response while one refresh runs:
+/// from its memory, and from Redis if it does not have the variant or has started since.
+#[tokio::test]
+async fn a_soft_purge_of_a_url_stays_soft_in_redis_with_its_variants() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let refresh = gate.clone();
+    let origin = Origin::start(move |received: &Received| {
+        let language = received.fields.first("accept-language").unwrap_or("none").to_owned();
+        let tag = format!("\"{language}\"");
+        let answer = if received.is_conditional() {
+            Answer::status(304).wait(&refresh)
+        } else {
+            Answer::ok(language)
+        };
+        answer
+            .field("Cache-Control", "max-age=60, stale-while-revalidate=60")
+            .field("ETag", tag)
+            .field("Vary", "Accept-Language")
+    })
+    .await?;
+    let redis = RedisLaunch::new().start().await?;
+    let caches = Caches::start(2, &origin, &redis.url()).await?;
+    let ask_in = async |cache: &Launched, language: &str| {
+        ask(cache.address(), &Request::get("/p").field("Accept-Language", language)).await
+    };
+    for language in ["de", "fr"] {
+        ask_in(caches.at(0), language).await?;
+        written(caches.at(0)).await?;
+    }
+    let received = "forebay_invalidations_received_total";
+    let (code, said) = purge(caches.at(0), &["--url", "http://test.example/p"]).await?;
+    assert_eq!(code, Some(0), "{said}");
+    let begun = Instant::now();
+    while metric(caches.at(1), received, "kind=\"key\"").await? < 2 {
+        wait_until(begun, "the purge is received").await?;
+    }
+    let late = start_one(&origin, &redis.url(), "").await?;
+    wait_ready(&late.0, 3).await?;
+    for (cache, language) in [(caches.at(0), "de"), (caches.at(1), "fr"), (&late.0, "de")] {
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            let stale = ask_in(cache, language).await?;
+            let status = stale.field("cache-status").unwrap_or_default().to_owned();
+            assert_eq!(stale.text(), language, "{status}");
+            assert!(status.contains("; hit; ttl=0") || status.contains("; hit; ttl=-"), "{status}");
+            statuses.push(status);
+        }
+        // The first one may name the tier.
+        assert!(statuses[1..].iter().all(|one| one.contains("soft-purged")), "{statuses:?}");
+    }
+    let conditional = || origin.received().iter().filter(|one| one.is_conditional()).count();
+    origin.wait_requests(4).await?;
+    assert_eq!((origin.requests(), conditional()), (4, 2), "one refresh for each variant");
+    gate.open();
+    for (language, cache) in [("de", caches.at(0)), ("fr", caches.at(1)), ("de", &late.0)] {
+        let begun = Instant::now();
+        loop {
+            let fresh = ask_in(cache, language).await?;
+            let status = fresh.field("cache-status").unwrap_or_default().to_owned();
+            assert_eq!(fresh.text(), language, "{status}");
+            if is_hit(&fresh) && !status.contains("soft-purged") {
+                break;
+            }
+            wait_until(begun, &status).await?;
+        }
+    }
+    assert_eq!(conditional(), 2);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_purge_by_prefix_reaches_every_instance() -> anyhow::Result<()> {
     let redis = RedisLaunch::new().start().await?;
@@ -384,7 +456,7 @@ async fn purge_page(cache: &Launched) -> anyhow::Result<()> {
     let request = crate::world::to_admin(cache, "POST", "/purge")?;
     let body = r#"{"url":"http://test.example/a","hard":true}"#;
     let request = request.field("Content-Type", "application/json").body(body);
-    let reply = crate::world::ask(admin_of(cache)?, &request).await?;
+    let reply = ask(admin_of(cache)?, &request).await?;
     anyhow::ensure!(reply.status == 200, "{}: {}", reply.status, reply.text());
     Ok(())
 }

@@ -109,9 +109,10 @@ impl Engine {
         };
         let Some(generation) = generation_of(&record) else { return Ok(None) };
         let key = key::variant(lookup.key, generation, selected(&vary, lookup.select));
-        let record = lower.inspect(key.borrowed(), deadline).await?;
-        let record = record.filter(|record| record.meta.vary() == Some(&vary));
-        Ok(record.map(|record| self.entry_of(place, record, carried_out)))
+        let variant = lower.inspect(key.borrowed(), deadline).await?;
+        let variant = variant.filter(|variant| variant.meta.vary() == Some(&vary));
+        let variant = variant.map(|variant| variant.in_family(record.family_token));
+        Ok(variant.map(|variant| self.entry_of(place, variant, carried_out)))
     }
 
     fn entry_of(&self, place: RecordPlace<'_>, record: Stored, carried_out: Position) -> TierEntry {

@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::entry::body::gather::{Gathered, exact, gather_begun};
 use crate::entry::body::{Body, Parts, PieceStream, bounded};
 use crate::entry::select::selected;
-use crate::entry::{Entry, Head};
+use crate::entry::{Entry, Head, stale_from};
 use crate::flight::batch::BatchPart;
 use crate::flight::load::{Extent, Load, LoadError, LoadSource};
 use crate::runtime::event::Event;
@@ -322,7 +322,8 @@ impl<'a, L: Load> TierSearch<'a, L> {
         };
         let generation = generation_of(&record)?;
         self.family.get_or_insert_with(|| Family { vary: vary.clone(), generation });
-        let record = self.open_variant(tier_index, &vary, generation).await?;
+        let variant = self.open_variant(tier_index, &vary, generation).await?;
+        let record = variant.in_family(record.family_token);
         self.candidate(record, TierPosition { tier_index, generation: Some(generation) })
     }
 
@@ -591,13 +592,18 @@ impl Engine {
         let is_behind = joined.is_some_and(|joined| joined.unpublished.any_of_many());
         let known = record.vetted.filter(|_| !is_behind);
         let state = known.unwrap_or_else(|| self.state_in_tier(place.primary, &meta, record));
+        let softened = if record.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
+        let state = state.max(softened);
+        if state == PurgeState::SoftPurged {
+            // Tiers above do not know of the purge, if this instance started after it.
+            meta = stale_from(meta, self.clock.now());
+        }
         CheckedRecord { meta, state, is_vetted: known.is_some() }
     }
 
     /// Returns the effect of purges on an entry of a tier that does not know them.
     fn state_in_tier(&self, primary: KeyRef<'_>, meta: &Meta, record: &Stored) -> PurgeState {
-        let softened = if record.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
-        let recorded = self.log.recorded_state(primary, meta).max(softened);
+        let recorded = self.log.recorded_state(primary, meta);
         let is_unverified = (record.suspect && self.joined.is_some())
             || self.log.is_unverified_at(meta.departed, self.clock.now());
         if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }

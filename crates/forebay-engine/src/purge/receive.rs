@@ -109,11 +109,12 @@ impl Engine {
             return;
         }
         let (purging, _) = self.flights.begin_purge(key, || self.purge_memory(key, reach));
+        let reach = self.reach_below(reach);
         let (engine, in_progress) = (self.clone(), self.log.progress.begin());
         spawn(async move {
             purging.committed().await;
-            let removed = engine.lower.remove_its_own(purging.primary()).await;
-            in_progress.end(removed.is_some());
+            let purged = engine.lower.purge_its_own(purging.primary(), reach).await;
+            in_progress.end(purged.is_some());
         });
     }
 

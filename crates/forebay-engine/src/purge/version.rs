@@ -34,7 +34,9 @@ impl Engine {
         let removing = spawn(async move {
             purging.committed().await;
             let key = purging.primary();
-            join(engine.lower.remove_its_own(key), engine.publish_version(key, newer)).await.1
+            join(engine.lower.purge_its_own(key, Reach::Hard), engine.publish_version(key, newer))
+                .await
+                .1
         });
         // It can only end early with the runtime itself.
         removing.await.unwrap_or(false)
@@ -53,7 +55,7 @@ impl Engine {
             let engine = self.clone();
             spawn(async move {
                 purging.committed().await;
-                engine.lower.remove_its_own(purging.primary()).await;
+                engine.lower.purge_its_own(purging.primary(), Reach::Hard).await;
             });
         }
     }

@@ -119,11 +119,11 @@ impl LowerTiers {
         lower.is_some_and(|lower| !lower.is_shared() && lower.tier().carries_out_purges())
     }
 
-    /// Removes a primary key from every tier, or notes the removal as pending. Returns `true` if a
+    /// Purges a primary key in every tier, or notes its removal as pending. Returns `true` if a
     /// tier had an entry.
-    pub(crate) async fn remove(&self, primary: KeyRef<'_>) -> bool {
-        let removed = join_all(self.taking(primary).map(|lower| lower.purge(primary))).await;
-        removed.contains(&Some(true))
+    pub(crate) async fn purge(&self, primary: KeyRef<'_>, reach: Reach) -> bool {
+        let purged = join_all(self.taking(primary).map(|lower| lower.purge(primary, reach))).await;
+        purged.contains(&Some(true))
     }
 
     /// Returns `true` if every tier keeps softly purged entries as stale ones.
@@ -131,18 +131,11 @@ impl LowerTiers {
         self.tiers.iter().all(|lower| lower.tier().carries_out_soft_purges())
     }
 
-    /// Makes a primary key stale in every tier, or notes its removal as pending. Returns `true` if a
-    /// tier had an entry.
-    pub(crate) async fn soften(&self, primary: KeyRef<'_>) -> bool {
-        let softened = join_all(self.taking(primary).map(|lower| lower.soften(primary))).await;
-        softened.contains(&Some(true))
-    }
-
-    /// Removes a primary key from the tiers of this instance. `None` if a removal is pending.
-    pub(crate) async fn remove_its_own(&self, primary: KeyRef<'_>) -> Option<bool> {
+    /// Purges a primary key in the tiers of this instance. `None` if a removal is pending.
+    pub(crate) async fn purge_its_own(&self, primary: KeyRef<'_>, reach: Reach) -> Option<bool> {
         let its_own = self.taking(primary).filter(|lower| !lower.is_shared());
-        let removed = join_all(its_own.map(|lower| lower.purge(primary))).await;
-        removed.into_iter().try_fold(false, |any, removed| Some(any | removed?))
+        let purged = join_all(its_own.map(|lower| lower.purge(primary, reach))).await;
+        purged.into_iter().try_fold(false, |any, purged| Some(any | purged?))
     }
 
     /// Notes the removal of a key from the shared tiers as pending.
@@ -314,26 +307,19 @@ impl LowerTier {
         self.observer.observe(Event::TierFailed { tier: self.name(), op });
     }
 
-    /// Removes a key. Returns `true` if there was an entry, and `None` if the removal is pending
-    /// now.
-    async fn purge(&self, primary: KeyRef<'_>) -> Option<bool> {
+    /// Removes a key, or makes it stale. Returns `true` if there was an entry, and `None` if its
+    /// removal is pending now.
+    async fn purge(&self, primary: KeyRef<'_>, reach: Reach) -> Option<bool> {
         let mut deadline = Deadline::within(self.budget().write);
-        let removed = self.run("remove", &mut deadline, || self.tier().remove(primary)).await;
-        if removed.is_none() {
+        let purging = || match reach {
+            Reach::Soft => self.tier().soften(primary),
+            Reach::Hard => self.tier().remove(primary),
+        };
+        let purged = self.run("remove", &mut deadline, purging).await;
+        if purged.is_none() {
             self.debts.lock().note(primary);
         }
-        removed
-    }
-
-    /// Makes a key stale. Returns `true` if there was an entry, and `None` if its removal is pending
-    /// now.
-    async fn soften(&self, primary: KeyRef<'_>) -> Option<bool> {
-        let mut deadline = Deadline::within(self.budget().write);
-        let softened = self.run("remove", &mut deadline, || self.tier().soften(primary)).await;
-        if softened.is_none() {
-            self.debts.lock().note(primary);
-        }
-        softened
+        purged
     }
 
     /// Records a purge of many keys. A failing tier is called all the same, without its circuit

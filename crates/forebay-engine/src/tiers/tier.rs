@@ -94,7 +94,8 @@ pub trait Tier: Send + Sync + 'static {
     }
 
     /// Returns `true` if the tier returns entries that are older than a recorded soft purge as
-    /// [softened](Stored::softened).
+    /// [softened](Stored::softened). A shared tier returns `true` if its [bus](crate::tiers::bus)
+    /// makes entries stale.
     fn carries_out_soft_purges(&self) -> bool {
         false
     }
@@ -216,6 +217,9 @@ pub struct Stored {
     pub suspect: bool,
     /// `true` if a soft purge that the tier has recorded made the entry stale.
     pub softened: bool,
+    /// Number that a soft purge of the primary key replaces in the record that lists the variants.
+    /// A variant with another number is stale. 0 for tiers that mark the variants themselves.
+    pub family_token: u64,
 }
 
 impl Stored {
@@ -231,7 +235,14 @@ impl Stored {
             parts: None,
             suspect: false,
             softened: false,
+            family_token: 0,
         }
+    }
+
+    /// Marks a variant as stale if its primary key was softly purged after it was stored.
+    pub(crate) fn in_family(mut self, family_token: u64) -> Self {
+        self.softened |= self.family_token != family_token;
+        self
     }
 
     /// Adds access to the body at any offset.

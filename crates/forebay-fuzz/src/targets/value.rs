@@ -100,6 +100,8 @@ fn forged(input: &[u8]) -> Vec<u8> {
     value.extend_from_slice(&[0; 12]);
     let digest = XxHash3_64::oneshot(&[NAME.as_bytes(), &value].concat());
     value.extend_from_slice(&digest.to_le_bytes());
+    // No purge token.
+    value.extend_from_slice(&[0; 8]);
     value.extend_from_slice(&payload);
     value
 }

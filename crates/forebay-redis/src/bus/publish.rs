@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Purge, Reach};
+use forebay_core::{KeyRef, Purge, Reach};
 use forebay_engine::Newer;
 use forebay_engine::bus::Published;
 use redis::{RedisResult, Value};
@@ -10,7 +10,8 @@ use redis::{RedisResult, Value};
 use super::{ALIVE, KEPT_MAX, RULES_MAX, SharedNames, foreign, version};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::link::{Link, millis};
-use crate::connection::scripts;
+use crate::connection::scripts::{self, Call};
+use crate::entry::envelope::{TOKEN_AT, value_prefix};
 use crate::entry::names::{Names, shared_name};
 use crate::error::unexpected;
 use crate::purges::generation::{BusId, PrefixRule, Scope, Token, written_prefix, written_reach};
@@ -54,7 +55,8 @@ pub(super) enum PublishOutcome {
 }
 
 impl Publisher<'_> {
-    /// Removes the shared entry, then publishes the purge, so that a receiver finds the entry gone.
+    /// Removes the shared entry or makes it stale, then publishes the purge, so that a receiver
+    /// finds that done.
     pub(crate) async fn publish(
         self,
         link: &Link,
@@ -62,7 +64,7 @@ impl Publisher<'_> {
     ) -> RedisResult<Published> {
         let removed = match publication.what {
             Purge::Key(key) if publication.before.is_none() => {
-                Some(self.remove(link, &Names::of(self.namespace, key.borrowed())).await?)
+                Some(self.purge_entry(link, key.borrowed(), publication.reach).await?)
             }
             _ => None,
         };
@@ -79,7 +81,7 @@ impl Publisher<'_> {
         let PublishOutcome::Sent { id, found, instances, token, is_new } = outcome else {
             return Err(unexpected());
         };
-        self.remove_again(link, publication, is_new).await?;
+        self.purge_again(link, publication, is_new).await?;
         let (what, reach) = (publication.what, publication.reach);
         if is_new {
             self.remember(what, reach, token);
@@ -89,12 +91,12 @@ impl Publisher<'_> {
         Ok(Published { id: id.to_string().into(), instances: instances.max(1), found })
     }
 
-    /// Removes an entry that may have come back with another server. Instances that know the purge
-    /// do not read it, since it departed earlier.
+    /// Purges an entry once more that may have come back with another server. For instances that
+    /// know the purge it is purged, since it departed earlier.
     ///
-    /// If the bus still has the purge, its server has removed the entry as well. In a Cluster
-    /// another server may hold the entry.
-    async fn remove_again(
+    /// If the bus still has the purge, its server has carried it out as well. In a Cluster another
+    /// server may hold the entry.
+    async fn purge_again(
         self,
         link: &Link,
         publication: Publication<'_>,
@@ -104,16 +106,15 @@ impl Publisher<'_> {
             return Ok(());
         };
         if is_new || matches!(link, Link::Cluster(_)) {
-            self.remove(link, &Names::of(self.namespace, key.borrowed())).await?;
+            self.purge_entry(link, key.borrowed(), publication.reach).await?;
         }
         Ok(())
     }
 
-    async fn remove(self, link: &Link, names: &Names) -> RedisResult<bool> {
-        let Names { entry, leases, waiters } = names;
-        let call = scripts::REMOVE.call([&**entry, &**leases, &**waiters]);
-        match link.run(&call.arg(channels(self.namespace))).await? {
-            Value::Int(removed) => Ok(removed > 0),
+    async fn purge_entry(self, link: &Link, key: KeyRef<'_>, reach: Reach) -> RedisResult<bool> {
+        let names = Names::of(self.namespace, key);
+        match link.run(&purge_call(self.namespace, &names, reach, self.sharing)).await? {
+            Value::Int(purged) => Ok(purged > 0),
             _ => Err(unexpected()),
         }
     }
@@ -159,6 +160,25 @@ impl Publisher<'_> {
                 progress.add_rule(PrefixRule { id: token.id, what: what.clone(), reach });
             }
             None => {}
+        }
+    }
+}
+
+/// Returns the script that removes an entry, or makes it and its variants stale.
+pub(super) fn purge_call<'a>(
+    namespace: &str,
+    names: &'a Names,
+    reach: Reach,
+    sharing: &Sharing,
+) -> Call<'a> {
+    let Names { entry, leases, waiters } = names;
+    let keys = [&**entry, &**leases, &**waiters];
+    let channels = channels(namespace);
+    match reach {
+        Reach::Hard => scripts::REMOVE.call(keys).arg(channels),
+        Reach::Soft => {
+            let call = scripts::SOFTEN.call(keys).arg(channels).arg(value_prefix());
+            call.number(TOKEN_AT as u64).arg(sharing.random().to_le_bytes())
         }
     }
 }

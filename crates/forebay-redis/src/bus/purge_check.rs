@@ -16,7 +16,7 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::link::{Link, RawValue, millis};
 use crate::connection::scripts::{self, Call};
 use crate::counts::count;
-use crate::entry::envelope::{OpenedValue, Undecodable};
+use crate::entry::envelope::{Annotations, OpenedValue, Undecodable};
 use crate::error::Error;
 use crate::purges::generation::{BusId, Generation, Label, PrefixRule, Scope, reaches};
 use crate::state::Inner;
@@ -310,6 +310,8 @@ pub(crate) fn stored(opened: OpenedValue) -> Stored {
     let OpenedValue { entry: Decoded { meta, head, body }, annotations } = opened;
     // An empty body has no pieces.
     let pieces = (!body.is_empty()).then_some(Ok(body));
-    let stamp = annotations.stamp;
-    Stored { stamp, ..Stored::new(meta, head, stream::iter(pieces).boxed()) }
+    let Annotations { stamp, token, .. } = annotations;
+    let softened = meta.vary().is_none() && token != 0;
+    let stored = Stored::new(meta, head, stream::iter(pieces).boxed());
+    Stored { stamp, softened, family_token: token, ..stored }
 }

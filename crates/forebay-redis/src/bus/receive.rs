@@ -10,6 +10,7 @@ use redis::{RedisResult, Value, cmd};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::entry::{Entry, Message};
+use super::publish::purge_call;
 use super::{ALIVE, KEPT_MAX, Publication, Publisher, RULES_MAX, SharedNames, foreign};
 use crate::bus::tracking::track;
 use crate::connection::CONNECT_MAX;
@@ -25,7 +26,7 @@ use crate::purges::pending_purges::ScheduledPurge;
 use crate::purges::tombstones;
 use crate::state::bus_client::BusClient;
 use crate::state::progress::{BusCheck, BusPosition};
-use crate::state::sharing::{Sharing, channels};
+use crate::state::sharing::Sharing;
 
 /// Interval between bus checks. Four of them fit into the default `bus_silence_max`.
 const CHECK_GAP: Duration = Duration::from_millis(250);
@@ -325,10 +326,7 @@ impl BusReceiver {
         let generation = Scope::of_purge(what).map(|scope| scope.name(&self.namespace));
         let random = format!("{:016x}", self.sharing.random());
         let call = match (&names, &generation) {
-            (Some(Names { entry, leases, waiters }), _) => {
-                let call = scripts::REMOVE.call([&**entry, &**leases, &**waiters]);
-                call.arg(channels(&self.namespace))
-            }
+            (Some(names), _) => purge_call(&self.namespace, names, *reach, &self.sharing),
             (None, Some(generation)) => {
                 let call = scripts::MOVE_GENERATION
                     .call([&**generation])

@@ -26,7 +26,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 
 use crate::connection::read_connection::{NoReply, PendingReply, ReadConnections, Reply};
 use crate::connection::scripts::{self, Call};
-use crate::entry::envelope::{self, AgeSource};
+use crate::entry::envelope::{self, AgeSource, TOKEN_AT};
 use crate::entry::names::Names;
 use crate::error::unexpected;
 
@@ -89,6 +89,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) wait_max: Duration,
     pub(crate) ttl: Duration,
     pub(crate) value: &'a [u8],
+    /// Name of the record that lists the variants, if the value is that record or a variant.
+    pub(crate) family: Option<&'a str>,
     /// Name of the version floor, and the version of the entry.
     pub(crate) version: Option<(&'a str, u64)>,
 }
@@ -362,12 +364,15 @@ impl Fill<'_> {
     fn call(&self) -> Call<'_> {
         let Names { entry, leases, waiters } = self.names;
         let floor = self.version.map(|(floor, _)| floor);
-        let call = scripts::FILL.call([&**entry, &**leases, &**waiters].into_iter().chain(floor));
+        let primary = self.family.unwrap_or(&**entry);
+        let keys = [&**entry, &**leases, &**waiters, primary];
+        let call = scripts::FILL.call(keys.into_iter().chain(floor));
         let call =
             call.arg(self.permission.token).arg(&self.permission.field).number(millis(self.since));
         let call = call.number(millis(self.wait_max)).number(millis(self.ttl));
         let call = call.number(u64::from(self.is_last)).number(self.handover_max);
         let call = call.arg(self.channels).arg(self.value);
+        let call = call.number(self.family.map_or(0, |_| TOKEN_AT as u64));
         match self.version {
             Some((_, version)) => call.arg(written_version(version)),
             None => call,

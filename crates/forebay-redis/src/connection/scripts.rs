@@ -58,6 +58,8 @@ scripts! {
     EVICTED = "scripts/evicted.lua";
     /// Removes an entry and its leases.
     REMOVE = "scripts/remove.lua";
+    /// Makes an entry and its variants stale, and removes its leases.
+    SOFTEN = "scripts/soften.lua";
     /// Removes an entry and its leases if the version is newer.
     RAISE = "scripts/remove.lua" with RAISE_FLOOR;
     /// Publishes a purge to all instances.

@@ -1,6 +1,6 @@
 //! The bytes of a value in Redis: a frame of [`forebay_core::frame`] in an envelope.
 //!
-//! This table is the specification of version 3. All numbers are little-endian and unsigned.
+//! This table is the specification of version 4. All numbers are little-endian and unsigned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -14,7 +14,8 @@
 //! | 31 | 8 | stamp: random number that identifies this value |
 //! | 39 | 4 | length of the label |
 //! | 43 | 8 | XXH3-64, seed 0, over the name of the value, bytes 0 to 42, and the label |
-//! | 51 | 32 | the signature, if flagged |
+//! | 51 | 8 | purge token: the only bytes that a script replaces |
+//! | 59 | 32 | the signature, if flagged |
 //! | | | the purge label, see `generation.rs`; empty if purges are not shared |
 //! | | | the compressed frame |
 //!
@@ -24,6 +25,11 @@
 //! The frame has its own digest, and the key within it is compared in full. The signature also
 //! covers the name, so that a value cannot be moved to another namespace. It does not prevent a
 //! replay of an old value by a program that can write to Redis.
+//!
+//! Neither digest nor signature covers the purge token. A soft purge of a key replaces it in the
+//! value of the primary key. There it makes an entry stale unless it is 0. The record that lists
+//! variants always has one; each variant is stored with a copy, and is stale if the two differ: so
+//! is one that outlived its record. A token never makes a stale entry fresh that is stale by age.
 //!
 //! Any change increments [`VERSION`]; a reader accepts its own version only.
 //!
@@ -50,7 +56,7 @@ use twox_hash::XxHash3_64;
 use crate::entry::pack::{self, Packed, Packing};
 
 /// Version of the format of values in Redis that is written, and the only one that is read.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// Maximum bytes of a frame beyond `object_max`: key, metadata, and the head of an HTTP response. A
 /// value of the library is a head without a body, of at most `object_max` bytes.
@@ -70,6 +76,9 @@ pub(crate) const STAMP_END: u64 = STAMP_AT as u64 + 8;
 const LABEL_LEN_AT: usize = 39;
 const DIGEST_AT: usize = 43;
 const DIGEST_END: usize = 51;
+/// Offset of the purge token, which scripts replace.
+pub(crate) const TOKEN_AT: usize = DIGEST_END;
+const HEADER_END: usize = TOKEN_AT + 8;
 const CODE_LEN: usize = 32;
 
 /// Typical total bytes of name and header.
@@ -194,6 +203,8 @@ pub struct Annotations {
     /// Purge label: the purge generations of the entry's tags and site when it was stored; at most
     /// 128 KiB. Empty if the writer did not share purges.
     pub label: Bytes,
+    /// Purge token; 0 for an entry without variants that was not softly purged.
+    pub token: u64,
 }
 
 /// Decoded content of a value in Redis.
@@ -216,7 +227,7 @@ pub fn seal(
 ) -> Vec<u8> {
     let (how, packed) = pack::pack(frame, sealing.packing);
     let label = &annotations.label;
-    let mut out = Vec::with_capacity(DIGEST_END + CODE_LEN + label.len() + packed.len());
+    let mut out = Vec::with_capacity(HEADER_END + CODE_LEN + label.len() + packed.len());
     out.extend_from_slice(&MAGIC);
     out.push(VERSION);
     out.push(how.number());
@@ -228,8 +239,9 @@ pub fn seal(
     out.extend_from_slice(&u32::try_from(label.len()).unwrap_or(u32::MAX).to_le_bytes());
     let digest = digest(name, &out, label);
     out.extend_from_slice(&digest);
+    out.extend_from_slice(&annotations.token.to_le_bytes());
     if let Some(SealKey(key)) = &sealing.key {
-        let signed = signed(name, &out, label, &packed);
+        let signed = signed(name, &out[..DIGEST_END], label, &packed);
         out.extend_from_slice(hmac::sign(key, signed.as_ref()).as_ref());
     }
     out.extend_from_slice(label);
@@ -278,7 +290,7 @@ pub(crate) fn stamp_of(value: &[u8]) -> Option<u64> {
 
 /// Returns the maximum bytes of a value.
 pub(crate) const fn value_max(object_max: u64) -> u64 {
-    object_max.saturating_add(REST_MAX).saturating_add((DIGEST_END + CODE_LEN + LABEL_MAX) as u64)
+    object_max.saturating_add(REST_MAX).saturating_add((HEADER_END + CODE_LEN + LABEL_MAX) as u64)
 }
 
 struct Header {
@@ -301,7 +313,7 @@ impl Header {
             Some(&VERSION) => {}
             Some(&other) => return Err(Undecodable::OtherVersion(other)),
         }
-        let (header, rest) = value.split_first_chunk::<DIGEST_END>().ok_or(Undecodable::Damaged)?;
+        let (header, rest) = value.split_first_chunk::<HEADER_END>().ok_or(Undecodable::Damaged)?;
         let coded = match header[6] {
             0 => 0,
             AUTHENTIC => CODE_LEN,
@@ -313,14 +325,18 @@ impl Header {
         let label_len = label_len.ok_or(Undecodable::Damaged)?;
         let (code, rest) = rest.split_at_checked(coded).ok_or(Undecodable::Damaged)?;
         let (label, packed) = rest.split_at_checked(label_len).ok_or(Undecodable::Damaged)?;
-        if header[DIGEST_AT..] != digest(name, &header[..DIGEST_AT], label) {
+        if header[DIGEST_AT..DIGEST_END] != digest(name, &header[..DIGEST_AT], label) {
             return Err(Undecodable::Damaged);
         }
-        check_code(code, || signed(name, header, label, packed), sealing.key.as_ref())?;
+        check_code(
+            code,
+            || signed(name, &header[..DIGEST_END], label, packed),
+            sealing.key.as_ref(),
+        )?;
         let how = Packed::of_number(header[5]).ok_or(Undecodable::Damaged)?;
-        let label_at = DIGEST_END + coded;
+        let label_at = HEADER_END + coded;
         let label = value.slice(label_at..label_at + label_len);
-        let annotations = Annotations { stamp: number(STAMP_AT), label };
+        let annotations = Annotations { stamp: number(STAMP_AT), label, token: number(TOKEN_AT) };
         let (ttl, claimed) = (Duration::from_millis(number(7)), number(15));
         let header = Self { how, ttl, claimed, from: number(FROM_AT), annotations };
         Ok((header, value.slice(label_at + label_len..)))

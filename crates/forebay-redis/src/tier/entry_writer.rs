@@ -16,7 +16,7 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::link::{Fill, FillResult, WritePermission};
 use crate::counts::{add, count};
 use crate::entry::envelope::{self, Annotations, REST_MAX, Retention};
-use crate::entry::names::{Names, claim_field, floor_name};
+use crate::entry::names::{Names, claim_field, entry_name, floor_name, primary_of};
 use crate::entry::pack::BLOCKING_FROM;
 use crate::purges::pending_removals::Reason;
 use crate::state::held_lease::HeldLease;
@@ -205,7 +205,9 @@ impl EntryWriter {
             removal.complete();
             return self.withdrawn(held_permission).await;
         };
-        let value = self.sealed(now, Retention { ttl, from }, label).await?;
+        let family = self.family_name();
+        let is_record = family.as_deref() == Some(&*self.names.entry);
+        let value = self.sealed(now, Retention { ttl, from }, label, is_record).await?;
         let floor = |version| (floor_name(&self.tier.namespace, self.key.borrowed()), version);
         let version = self.meta.version().map(floor);
         let fill = Fill {
@@ -218,6 +220,7 @@ impl EntryWriter {
             wait_max: self.endpoint.write_timeout,
             ttl,
             value: &value,
+            family: family.as_deref(),
             version: version.as_ref().map(|(floor, version)| (&**floor, *version)),
         };
         add(&self.tier.counters.bytes_out, value.len() as u64);
@@ -267,11 +270,21 @@ impl EntryWriter {
         Err(TierError::Withdrawn)
     }
 
+    /// Returns the name of the record that lists the variants, if this entry is it or a variant.
+    fn family_name(&self) -> Option<String> {
+        self.meta.vary()?;
+        let primary = primary_of(self.key.borrowed());
+        Some(entry_name(&self.tier.namespace, primary.borrowed()))
+    }
+
+    /// Encodes the value. `is_record` is true for the record that lists variants, which always has
+    /// a purge token: those that outlived an earlier record must not count as fresh.
     async fn sealed(
         &self,
         now: Timestamp,
         retention: Retention,
         label: Bytes,
+        is_record: bool,
     ) -> Result<Vec<u8>, TierError> {
         let (key, meta, head) = (self.key.borrowed(), &self.meta, &self.head);
         let frame = Frame { key, meta, head, body: &self.body };
@@ -280,12 +293,11 @@ impl EntryWriter {
             return Err(self.tier.too_large(&self.names));
         }
         let (names, sealing) = (self.names.clone(), self.tier.sealing.clone());
-        let [one, two, three, four, five, six, seven, eight, ..] = self.tier.random_token()?;
-        let stamp = u64::from_le_bytes([one, two, three, four, five, six, seven, eight]);
+        let [stamp, token] = halves(self.tier.random_token()?);
         if let Some(sharing) = &self.tier.sharing {
             sharing.note(&names.entry, self.key.borrowed(), stamp);
         }
-        let annotations = Annotations { stamp, label };
+        let annotations = Annotations { stamp, label, token: if is_record { token } else { 0 } };
         let is_short = frame.len() < BLOCKING_FROM;
         let seal = move || envelope::seal(&frame, &names.entry, retention, &annotations, &sealing);
         if is_short {
@@ -293,6 +305,12 @@ impl EntryWriter {
         }
         tokio::task::spawn_blocking(seal).await.map_err(TierError::failed)
     }
+}
+
+/// Returns two numbers of 8 random bytes.
+fn halves(random: [u8; 16]) -> [u64; 2] {
+    let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| random[at + byte]));
+    [half(0), half(8)]
 }
 
 /// Returns the TTL of an entry: its lifetime, and additional time if it can be validated or served

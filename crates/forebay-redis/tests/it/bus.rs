@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{Key, Meta, Purge, PurgeState, Reach, TagSet};
+use forebay_core::{Key, Meta, Purge, PurgeState, Reach, TagSet, Vary};
 use forebay_engine::bus::{Listener, Notice, Published};
 use forebay_engine::{Bus, Newer, Stored, Tier, TierError};
 use forebay_redis::{EndpointSettings, Servers, Settings, SharingSettings};
@@ -87,7 +87,9 @@ impl Instance {
 
     /// Returns the purge state of an entry; `None` if there is none.
     pub(crate) async fn standing(&self, key: &Key) -> Option<PurgeState> {
-        self.open(key).await.map(|stored| stored.vetted.expect("the instance receives purges"))
+        let stored = self.open(key).await?;
+        let softened = if stored.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
+        Some(stored.vetted.expect("the instance receives purges").max(softened))
     }
 
     pub(crate) async fn put(&self, key: &Key, tags: &[&str]) {
@@ -172,6 +174,54 @@ async fn a_purge_of_a_key_removes_it_and_withdraws_its_loads() {
     other.publish(&what, Reach::Hard).await;
     let refused = fill(&one.fixture, &key, &permit, b"old").await;
     assert!(matches!(refused, Err(TierError::Withdrawn)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_soft_purge_of_a_key_makes_it_and_its_variants_stale_until_they_are_stored_again() {
+    let server = server().await;
+    let [one, other] = Instance::pair(&server).await;
+    let (plain, family) = (key("/plain"), key("/family"));
+    let variants = ["de", "en"].map(|language| {
+        let field = std::iter::once(("accept-language", Some(language.as_bytes().into())));
+        forebay_core::key::variant(family.borrowed(), 7, field).borrowed().to_key()
+    });
+    let put = async |key: &Key| {
+        let mut varying = meta(MINUTE);
+        varying.set_vary(Vary::new(["accept-language"]));
+        one.fixture.put_as(key, &varying, b"body").await.unwrap();
+    };
+    a_moment().await;
+    one.put(&plain, &[]).await;
+    for variant in &variants {
+        put(&family).await;
+        put(variant).await;
+    }
+    let token = async |key: &Key| other.open(key).await.unwrap().family_token;
+    let [de, en] = &variants;
+    let tokens = async || [token(&family).await, token(de).await, token(en).await];
+    let [first, ..] = tokens().await;
+    assert_eq!((first != 0, tokens().await), (true, [first; 3]));
+    assert!(!other.open(&plain).await.unwrap().softened);
+    for key in [&plain, &family] {
+        assert!(other.publish(&Purge::Key(key.clone()), Reach::Soft).await.found);
+        one.received.wait(&purged(&Purge::Key(key.clone()), Reach::Soft)).await;
+    }
+    assert!(one.open(&plain).await.unwrap().softened);
+    let [second, of_de, of_en] = tokens().await;
+    assert!(second != first && [of_de, of_en] == [first; 2], "{first} {second} {of_de} {of_en}");
+    a_moment().await;
+    // One variant is loaded again; the other one stays stale.
+    one.put(&plain, &[]).await;
+    put(&family).await;
+    put(en).await;
+    assert!(!other.open(&plain).await.unwrap().softened);
+    assert_eq!(tokens().await, [second, first, second]);
+    // The record of the family is lost: variants that outlived it are stale.
+    server.ask(&["UNLINK", &name("/family")]).await.unwrap();
+    put(&family).await;
+    let [third, of_de, of_en] = tokens().await;
+    assert!(third != 0 && third != second, "{second} {third}");
+    assert_eq!([of_de, of_en], [first, second]);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ async fn purge_missing_on_the_replica_is_published_again_once() {
             tokio::join!(until_told(&one, 1, "/a"), until_told(&other, 1, "/a"));
             // The late instance received the purge, or read it on the bus.
             let expected = match (&what, reach) {
-                (Purge::Key(_), _) => None,
+                (Purge::Key(_), Reach::Hard) => None,
                 (_, Reach::Soft) => Some(PurgeState::SoftPurged),
                 (_, Reach::Hard) => Some(PurgeState::Removed),
             };

@@ -265,7 +265,8 @@ impl Link {
 fn stored(record: Record, vetted: PurgeState) -> Stored {
     let body = stream::iter([Ok(record.body)]).boxed();
     let stored = Stored::new(record.meta, record.head, body);
-    Stored { vetted: Some(vetted), stamp: record.stamp, ..stored }
+    let (stamp, family_token) = (record.stamp, record.family_token);
+    Stored { vetted: Some(vetted), stamp, family_token, ..stored }
 }
 
 impl Tier for Link {
@@ -274,6 +275,10 @@ impl Tier for Link {
     }
 
     fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn carries_out_soft_purges(&self) -> bool {
         true
     }
 

@@ -40,7 +40,8 @@ pub(crate) struct Record {
     pub(crate) stamp: u64,
     /// The generations of its tags when it was filled.
     made: Vec<u64>,
-    softened: bool,
+    /// Number that a soft purge of the primary key replaces. Variants have that of their family.
+    pub(crate) family_token: u64,
 }
 
 /// Message to an instance that waits for a lease.
@@ -246,7 +247,8 @@ impl State {
 
     fn vetted(&self, key: KeyRef<'_>) -> Option<(Record, PurgeState)> {
         let record = self.records.get(key.bytes())?;
-        let softened = if record.softened { PurgeState::SoftPurged } else { PurgeState::Valid };
+        let is_softened = record.meta.vary().is_none() && record.family_token != 0;
+        let softened = if is_softened { PurgeState::SoftPurged } else { PurgeState::Valid };
         let standing = self.standing(key, &record.meta, record.known).max(softened);
         // What was evicted and made anew tells nothing of those who knew the one before.
         let is_known = self.made_of(&record.meta) == record.made;
@@ -367,7 +369,8 @@ impl State {
         self.counts.fills += 1;
         self.stamps += 1;
         let made = self.made_of(&record.meta);
-        let record = Record { stamp: self.stamps, made, ..record };
+        let family_token = self.token_of(primary, key, &record.meta);
+        let record = Record { stamp: self.stamps, made, family_token, ..record };
         self.records.insert(key.clone(), record.clone());
         if is_last {
             self.drop_lease(primary, boarded);
@@ -378,6 +381,15 @@ impl State {
             );
         }
         true
+    }
+
+    /// Returns the token for a record: for a variant that of its family, which always has one.
+    fn token_of(&self, primary: &Key, key: &Key, meta: &Meta) -> u64 {
+        if meta.vary().is_none() {
+            return 0;
+        }
+        let of_family = self.records.get(primary).map_or(0, |record| record.family_token);
+        if of_family == 0 && key == primary { self.stamps } else { of_family }
     }
 
     /// Releases a lease. Returns `false` if it was not valid.
@@ -463,15 +475,11 @@ impl State {
     fn invalidate(&mut self, key: &Key, reach: Reach) -> bool {
         let found = match reach {
             Reach::Hard => self.records.remove(key).is_some(),
-            Reach::Soft => match self.records.get_mut(key) {
-                Some(record) if record.meta.vary().is_none() => {
-                    record.softened = true;
-                    true
-                }
-                // A family cannot be made stale, since its variants cannot be listed.
-                Some(_) => self.records.remove(key).is_some(),
-                None => false,
-            },
+            Reach::Soft => {
+                self.stamps += 1;
+                let token = self.stamps;
+                self.records.get_mut(key).map(|record| record.family_token = token).is_some()
+            }
         };
         self.leases.remove(key);
         self.wake(key, None, &Why::Again);
@@ -503,7 +511,8 @@ impl Generation {
 impl Record {
     /// Record with an empty body, to which a writer appends.
     pub(crate) fn new(meta: Meta, head: Bytes, known: u64) -> Self {
-        Self { meta, head, body: Bytes::new(), known, stamp: 0, made: Vec::new(), softened: false }
+        let (body, made) = (Bytes::new(), Vec::new());
+        Self { meta, head, body, known, stamp: 0, made, family_token: 0 }
     }
 }
 

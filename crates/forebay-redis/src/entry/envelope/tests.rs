@@ -36,7 +36,7 @@ fn sealed(body: &[u8], sealing: &Sealing) -> Vec<u8> {
 }
 
 fn annotations() -> Annotations {
-    Annotations { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label") }
+    Annotations { stamp: 0x0102_0304_0506_0708, label: Bytes::from_static(b"label"), token: 0x21 }
 }
 
 fn left(left: Duration) -> Receipt {
@@ -54,7 +54,7 @@ fn with_header(mut value: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut value[..DIGEST_AT]);
     let coded = if value[6] == AUTHENTIC { CODE_LEN } else { 0 };
     let length = usize::from(value[LABEL_LEN_AT]);
-    let label = value.get(DIGEST_END + coded..DIGEST_END + coded + length).unwrap_or_default();
+    let label = value.get(HEADER_END + coded..HEADER_END + coded + length).unwrap_or_default();
     let digest = digest(NAME, &value[..DIGEST_AT], label);
     value[DIGEST_AT..DIGEST_END].copy_from_slice(&digest);
     value
@@ -86,6 +86,10 @@ fn every_flipped_bit_and_every_cut_is_a_miss() {
         assert!(sound.is_ok());
         for at in 0..value.len() {
             assert!(opened(&value[..at], left(KEPT), &sealing).is_err(), "cut at {at}");
+            // Another purge token makes the entry stale, and is tested below.
+            if (TOKEN_AT..HEADER_END).contains(&at) {
+                continue;
+            }
             for bit in 0..8 {
                 let mut flipped = value.clone();
                 flipped[at] ^= 1 << bit;
@@ -187,7 +191,7 @@ fn decompression_bomb_is_rejected_by_its_claimed_size() {
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
     assert!(bomb.len() < 10_000);
     let claim = |claimed: u64| {
-        let header = sealed(b"body", &sealing)[..DIGEST_END + b"label".len()].to_vec();
+        let header = sealed(b"body", &sealing)[..HEADER_END + b"label".len()].to_vec();
         let header = with_header(header, |header| {
             header[5] = Packed::Zstd.number();
             header[15..23].copy_from_slice(&claimed.to_le_bytes());
@@ -207,16 +211,30 @@ fn the_bytes_of_one_value_are_fixed() {
     let mut sealing = sealing(Some(b"secret"));
     sealing.packing.codec = Codec::None;
     let value = seal(b"the frame", NAME, RETENTION, &annotations(), &sealing);
-    assert_eq!(&value[..7], b"FBR\xf8\x03\x00\x01");
+    assert_eq!(&value[..7], b"FBR\xf8\x04\x00\x01");
     assert_eq!(value[7..15], 60_000_u64.to_le_bytes());
     assert_eq!(value[15..23], 9_u64.to_le_bytes());
     assert_eq!(value[23..31], FROM.to_le_bytes());
     assert_eq!(value[31..39], 0x0102_0304_0506_0708_u64.to_le_bytes());
     assert_eq!(value[39..43], 5_u32.to_le_bytes());
-    assert_eq!(&value[DIGEST_END + CODE_LEN..], b"labelthe frame");
+    assert_eq!(value[TOKEN_AT..HEADER_END], 0x21_u64.to_le_bytes());
+    assert_eq!(&value[HEADER_END + CODE_LEN..], b"labelthe frame");
+    let covered = [DIGEST_AT..DIGEST_END, HEADER_END..HEADER_END + CODE_LEN];
     let hex: String =
-        value[DIGEST_AT..DIGEST_END + CODE_LEN].iter().map(|byte| format!("{byte:02x}")).collect();
+        covered.into_iter().flat_map(|at| &value[at]).map(|byte| format!("{byte:02x}")).collect();
     let expected =
-        "097a3d3d0dc37d3abd919c136d8afa28f16ce5fe4fca2d2944163ebea0fb3fd9279c43314a4987d0";
+        "3264857a905f5340bf8300aa3c87d6ca4c304293660358dbc1c3110ba8400d09564721777cf156b1";
     assert_eq!(hex, expected);
+}
+
+#[test]
+fn a_script_can_replace_the_purge_token_alone() {
+    for key in [None, Some(&b"secret"[..])] {
+        let sealing = sealing(key);
+        let mut value = sealed(b"body", &sealing);
+        value[TOKEN_AT..HEADER_END].copy_from_slice(&7_u64.to_le_bytes());
+        let bytes = Bytes::from(value);
+        let read = open(&bytes, NAME, self::key().borrowed(), left(KEPT), &sealing);
+        assert_eq!(read.unwrap().annotations, Annotations { token: 7, ..annotations() });
+    }
 }

@@ -107,17 +107,36 @@ impl Service {
         routed: &Routed<'_>,
         ask: &Lookup<'_>,
     ) -> Option<Response<ResponseBody>> {
+        let equal = EqualQuery::find(routed, head.headers)?;
+        let ask = Lookup { key: equal.key.borrowed(), ..*ask };
+        let obtained = equal.answer(self.engine.lookup(&ask), &routed.target)?;
+        Some(self.respond_from(head, routed, &ask, &obtained))
+    }
+}
+
+/// Stored response to another query, which may answer a request.
+pub(super) struct EqualQuery {
+    pub(super) key: KeyBuf,
+    target: Box<str>,
+}
+
+impl EqualQuery {
+    /// Finds a stored response that may answer a request. `headers` are those after all edits.
+    pub(super) fn find(routed: &Routed<'_>, headers: &HeaderMap) -> Option<Self> {
         let Routed { site, peer, authority, target, rules, .. } = routed;
         let known = site.equal_queries.as_ref()?;
         let host = HostOrigin { scheme: peer.scheme, authority };
         let other = known.find(site, host, MatchedTarget { target, matched: rules.matched() })?;
         let mut key = key::primary(site, peer.scheme, authority, &other);
-        rules.add_key_parts(site, head.headers, &mut key);
-        let ask = Lookup { key: key.borrowed(), ..*ask };
-        let LookupResult::Hit(obtained) = self.engine.lookup(&ask) else { return None };
+        rules.add_key_parts(site, headers, &mut key);
+        Some(Self { key, target: other })
+    }
+
+    /// Returns the stored response if its own field says that it answers the request.
+    pub(super) fn answer(&self, found: LookupResult, asked: &str) -> Option<Outcome> {
+        let LookupResult::Hit(obtained) = found else { return None };
         let variance = SearchVariance::of(&Answer::of(&obtained.entry)?.headers)?;
-        let answers = equal_queries::answers(&variance, &other, target);
-        answers.then(|| self.respond_from(head, routed, &ask, &obtained))
+        equal_queries::answers(&variance, &self.target, asked).then_some(obtained)
     }
 }
 

@@ -166,6 +166,27 @@ fn faults() -> Vec<Fault> {
 }
 
 #[tokio::test]
+async fn a_hit_on_the_response_to_another_query_is_foretold() -> anyhow::Result<()> {
+    let answer = Answer::ok("page").field("Cache-Control", "max-age=60");
+    let origin = Origin::always(answer.field("No-Vary-Search", "params=(\"utm\")")).await?;
+    let server = TestServer::start(origin.address(), &[("no_vary_search", "true")]).await?;
+    // The response to the first query has an ignored part, and answers no other one.
+    let cases = [("/p?id=2&utm=1", "/p?id=2", false), ("/p?id=1", "/p?id=1&utm=1", true)];
+    for (stored, asked, expected) in cases {
+        send(&server, "GET", stored, &[]).await?;
+        settled(&server).await;
+        let foretold = explain(&server, asked, &[]).await;
+        let is_served = foretold.would.outcome == "served" && foretold.would.why.is_none();
+        assert_eq!(is_served, expected, "{asked}: {:?}", foretold.would);
+        let reply = send(&server, "GET", asked, &[]).await?;
+        let status = reply.field("cache-status").unwrap_or_default();
+        assert_eq!(status == foretold.would.cache_status, expected, "{asked}: {status}");
+        assert_eq!(status.contains("; hit"), expected, "{asked}: {status}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn planted_faults_are_named_with_the_deciding_field_and_advice() -> anyhow::Result<()> {
     for fault in faults() {
         let origin = Origin::always(fault.answer.clone()).await?;

@@ -31,7 +31,7 @@ use crate::response::deliver::{RequestHead, deliver, deliver_part};
 use crate::response::error_page::{Page, respond};
 use crate::service::Service;
 use crate::service::dispatch::{RuleCourse, apply_rules, asked_purge, why_not_cached};
-use crate::service::hit::Fields;
+use crate::service::hit::{EqualQuery, Fields};
 use crate::service::origin_request::{OriginRequest, load_failure};
 use crate::service::reloads::{Purpose, fresh_entry};
 use crate::service::route::{Routed, route};
@@ -213,6 +213,13 @@ impl Service {
             Some(why) => Course::Forwarded(why),
             None => self.peek(routed, parts, headers, &lookup),
         };
+        let mut lookup_key = key.borrowed().to_key();
+        if let Course::Looked(miss) = &course
+            && miss.why() == Why::UriMiss
+            && let Some((equal, served)) = self.peek_equal_query(routed, parts, headers, &lookup)
+        {
+            (lookup_key, course) = (equal, served);
+        }
         let why = course.why().unwrap_or(Why::UriMiss);
         let client_request = OriginRequest::new(self, routed, why);
         let client_request = client_request.client_request(headers.clone(), &parts.uri);
@@ -231,11 +238,10 @@ impl Service {
                 course = refusal;
             }
         }
-        let lookup_key = key.borrowed().to_key();
         Step {
             course,
             site: Some(site.clone()),
-            key: Some(key_report(routed, parts, &lookup_key)),
+            key: Some(key_report(routed, parts, &key.borrowed().to_key())),
             lookup_key,
             client_request: client_request.ok(),
             demand,
@@ -260,10 +266,38 @@ impl Service {
                 }
             }
         };
+        self.memory_hit(routed, parts, headers, &found)
+    }
+
+    /// Looks for a stored response to another query as `look_for_equal_query` in `hit.rs` does.
+    /// Returns its key.
+    fn peek_equal_query(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        headers: &HeaderMap,
+        lookup: &Lookup<'_>,
+    ) -> Option<(Key, Course)> {
+        let equal = EqualQuery::find(routed, headers)?;
+        let key = equal.key.borrowed();
+        let found = self.engine.peek(&Lookup { key, ..*lookup });
+        let found = equal.answer(found, &routed.target)?;
+        Some((key.to_key(), self.memory_hit(routed, parts, headers, &found)))
+    }
+
+    /// Returns the course of a request that memory answers.
+    fn memory_hit(
+        &self,
+        routed: &Routed<'_>,
+        parts: &Parts,
+        headers: &HeaderMap,
+        found: &Outcome,
+    ) -> Course {
+        let (engine, site) = (&self.engine, routed.site);
         let head = RequestHead { method: &parts.method, headers };
         let chosen = choose(site.settings.compress.as_ref(), headers, &found.entry);
-        match deliver(head, &found, chosen, engine.clock().now()) {
-            Some(response) => Course::Served(Served::of(&response, &found)),
+        match deliver(head, found, chosen, engine.clock().now()) {
+            Some(response) => Course::Served(Served::of(&response, found)),
             None => {
                 let failure = Failure::Unreadable;
                 Course::Refused(Refused::of(&failure, headers, found.why, Some(site)))

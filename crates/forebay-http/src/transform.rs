@@ -43,6 +43,8 @@ use forebay_rules::edit::is_fixed;
 use forebay_rules::{CompileError, Edits, KeyParts, Keyed, Rule, RuleSet, Setting};
 use http::{HeaderName, Response};
 
+use crate::site::warnings::WarningLimits;
+
 pub use edits::{FieldEdit, RequestEdit, ResponseEdit};
 pub(crate) use run::{Asked, TransformFailed, safe};
 pub use views::{KeyedView, RequestView};
@@ -197,6 +199,8 @@ pub struct Transforms(Vec<Active>);
 struct Active {
     transform: Arc<dyn Transform>,
     inputs: Inputs,
+    /// Limiter of the warnings about its failures.
+    warnings: Arc<WarningLimits>,
 }
 
 impl Transforms {
@@ -219,7 +223,7 @@ impl Transforms {
                 return Err(TransformsError::Input(name, input.clone()));
             }
             all.push(rule_of(name, &inputs));
-            active.push(Active { transform, inputs });
+            active.push(Active { transform, inputs, warnings: Arc::default() });
         }
         Ok((Self(active), RuleSet::new(all, rules.facts().clone())?))
     }

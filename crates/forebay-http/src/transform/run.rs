@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use forebay_core::Demand;
+use forebay_engine::{Clock as _, SystemClock};
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
@@ -46,10 +47,14 @@ fn call<T>(
         Err(_) => "it panicked".to_owned(),
     };
     let name = active.transform.name();
+    let Some(suppressed) = active.warnings.admit(phase, SystemClock.now()) else {
+        return Err(TransformFailed(number));
+    };
     tracing::warn!(
         transform = name,
         phase,
         reason,
+        suppressed,
         "transform failed; its request gets an error response, and nothing is stored"
     );
     Err(TransformFailed(number))
@@ -185,4 +190,76 @@ pub(crate) fn safe(mut response: Response<Bytes>) -> Response<Bytes> {
     }
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use forebay_rules::RuleSet;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber, subscriber};
+
+    use super::*;
+    use crate::transform::{Transform, TransformResult};
+
+    const FAILURES: usize = 1_000;
+
+    /// Maximum number of warnings: those of ten seconds, which the failures do not take.
+    const WARNINGS_MAX: usize = 100;
+
+    struct Failing;
+
+    impl Transform for Failing {
+        fn name(&self) -> &'static str {
+            "failing"
+        }
+
+        fn origin_request(&self, _: &KeyedView<'_>, _: &mut FieldEdit<'_>) -> TransformResult {
+            Err(TransformError::new("no"))
+        }
+    }
+
+    /// Counts messages.
+    #[derive(Clone, Default)]
+    struct Counter(Arc<AtomicUsize>);
+
+    impl Subscriber for Counter {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn failures_in_quick_succession_are_not_all_logged() {
+        let (transforms, _) =
+            Transforms::new(vec![Arc::new(Failing)], &RuleSet::empty()).expect("one transform");
+        let asked = Asked { scheme: "http", host: "h", target: "/", client: None };
+        let (seen, counter) = (HeaderMap::new(), Counter::default());
+        subscriber::with_default(counter.clone(), || {
+            for _ in 0..FAILURES {
+                let failed = transforms.origin_request(asked, &seen, &mut HeaderMap::new());
+                assert_eq!(failed, Err(TransformFailed(0)));
+            }
+        });
+        let warnings = counter.0.load(Ordering::Relaxed);
+        assert!((1..=WARNINGS_MAX).contains(&warnings), "{warnings}");
+    }
 }

@@ -205,14 +205,19 @@ async function purges(page, program) {
   await page.type('#purge input[name=value]', 'http://127.0.0.1/a');
   await page.click('#purge button');
   await shows(/^(Purge \d+ reached 1 instance|The purge failed)/);
+  const notice = () => page.$eval('#notices', (list) => list.innerText);
+  const lists = (expected) => until(`the list shows ${expected}`, program, async () => expected.test(await notice()));
+  await page.select('#purge select[name=kind]', 'path_regex');
+  await page.$eval('#purge input[name=value]', (input) => { input.value = '^/a$'; });
+  await page.click('#purge button');
+  await lists(/kind=path_regex value=\^\/a\$ reach=soft/);
   await page.select('#purge select[name=kind]', 'site');
   await page.click('#purge button');
   await shows(/^Nothing was purged: type real to confirm/);
   await page.type('#purge input[name=confirm]', 'real');
   await page.click('#purge button');
   await shows(/^Purge \d+ reached 1 instance/);
-  const notice = () => page.$eval('#notices', (list) => list.innerText);
-  await until('the purge is in the list', program, async () => /purge carried out kind=site value=real reach=soft/.test(await notice()));
+  await lists(/purge carried out kind=site value=real reach=soft/);
 }
 
 /// Seconds of a day, of an hour, and of a part after which the page asks for the notices.

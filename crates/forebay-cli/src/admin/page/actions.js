@@ -4,7 +4,12 @@ import { get, post } from "./api.js";
 import { $, make, say } from "./dom.js";
 import { explanation } from "./explain.js";
 
-const PLACEHOLDERS = { url: "http://shop.example/items/1", tag: "product-7", prefix: "shop.example/items/" };
+const PLACEHOLDERS = {
+  url: "http://shop.example/items/1",
+  tag: "product-7",
+  prefix: "shop.example/items/",
+  path_regex: "^/items/.*\\.png$",
+};
 
 function tell(element, isGood, ...content) {
   element.classList.toggle("bad", !isGood);
@@ -34,7 +39,7 @@ function startPurge() {
     if (needsName() && confirm.value.trim() !== name()) {
       return tell(result, false, `Nothing was purged: type ${name()} to confirm.`);
     }
-    const target = { url: value.value, tag: value.value, prefix: value.value, site: site.value, all: true }[kind.value];
+    const target = { site: site.value, all: true }[kind.value] ?? value.value;
     if (target === "") return tell(result, false, "Nothing was purged: the target is empty.");
     try {
       const answer = await post("purge", { [kind.value]: target, hard: reach.value === "hard" });

@@ -11,9 +11,14 @@ use forebay_testkit::origin::{Answer, Origin, Received};
 use crate::rules::{ask_with, example, serve};
 use crate::world::{ask, written};
 
-/// Every example, and no rules at all.
-const CONFIGURATIONS: [&str; 13] = [
+/// Number of rules that match no request.
+const UNMATCHED: usize = 100;
+
+/// Every example, no rules at all, [`UNMATCHED`] rules, and `No-Vary-Search`.
+const CONFIGURATIONS: [&str; 15] = [
     "",
+    "unmatched",
+    "no-vary-search",
     "01-wordpress.toml",
     "02-shop.toml",
     "03-api.toml",
@@ -29,16 +34,30 @@ const CONFIGURATIONS: [&str; 13] = [
 ];
 
 async fn cache(origin: &Origin, configuration: &str) -> anyhow::Result<Launched> {
-    if configuration.is_empty() {
-        serve(origin, "").await
-    } else {
-        example(origin, configuration).await
+    match configuration {
+        "" => serve(origin, "").await,
+        "unmatched" => serve(origin, &unmatched()).await,
+        "no-vary-search" => serve(origin, "no_vary_search = true\n").await,
+        file => example(origin, file).await,
     }
+}
+
+fn unmatched() -> String {
+    let rule = |n: usize| {
+        let lines = match n % 4 {
+            0 => format!("when.path = \"/none-{n}/**\"\nttl = \"1h\"\nkeep_cookies = []\n"),
+            1 => format!("when.path_regex = \"^/none-{n}/[0-9]+$\"\nstore = false\n"),
+            2 => format!("when = {{ path = \"/none-{n}\", cookie = [\"a\"] }}\nbypass = true\n"),
+            _ => format!("when.header = {{ x-none-{n} = \"1\" }}\nbrowser_ttl = \"1h\"\n"),
+        };
+        format!("[[site.rule]]\nname = \"none-{n}\"\n{lines}")
+    };
+    (0..UNMATCHED).map(rule).collect()
 }
 
 /// Paths of deception: the origin sends the page of the user, and a cache that reads the path in
 /// another way takes it for a static file.
-const DECEPTIONS: [(&str, &str); 22] = [
+const DECEPTIONS: [(&str, &str); 40] = [
     ("Gil 2017: file below the page", "/account/x.css"),
     ("Gil 2017: picture below the page", "/account/x.jpg"),
     ("Gil 2017: font below the page", "/account/a/b.woff2"),
@@ -59,6 +78,24 @@ const DECEPTIONS: [(&str, &str); 22] = [
     ("Doyhenard 2024: all encoded", "/account%2f%2e%2e%2fstatic%2fx.css"),
     ("Doyhenard 2024: name of a known file", "/account/robots.txt"),
     ("Doyhenard 2024: backslash", "/account%5cx.css"),
+    ("Mirheidari 2020: encoded letter", "/%61ccount/x.css"),
+    ("Mirheidari 2020: upper case escape", "/account%2fx.js"),
+    ("Mirheidari 2020: encoded space", "/account%20x.css"),
+    ("Mirheidari 2020: encoded tab", "/account%09x.css"),
+    ("Mirheidari 2020: encoded ampersand", "/account%26x.css"),
+    ("Mirheidari 2020: encoded twice", "/account%252fx.css"),
+    ("Doyhenard 2024: encoded dot", "/account/x%2ecss"),
+    ("Doyhenard 2024: encoded suffix", "/account%2ecss"),
+    ("Doyhenard 2024: empty parameter", "/account;/x.css"),
+    ("Doyhenard 2024: parameter of the file", "/account/;x.css"),
+    ("Doyhenard 2024: parameter with a suffix", "/account;a=b.css"),
+    ("Doyhenard 2024: dots behind a parameter", "/static/..;/account/x.css"),
+    ("Doyhenard 2024: encoded way out", "/static/%2e%2e%2faccount%2fx.css"),
+    ("Doyhenard 2024: dot segment before the file", "/account/./x.css"),
+    ("Doyhenard 2024: encoded dot segment", "/account/%2e/x.css"),
+    ("Doyhenard 2024: two slashes before the file", "/account//x.css"),
+    ("Doyhenard 2024: encoded slashes", "/account%2f%2fx.css"),
+    ("Doyhenard 2024: backslashes", "/account%5c%5cx.css"),
     ("Kettle 2020: two slashes", "//account/x.css"),
     ("Kettle 2020: file in the query", "/account?x.css"),
 ];
@@ -123,7 +160,7 @@ const POISONS: [(&str, &str, &str); 16] = [
 ];
 
 /// Targets of the attacker, and the target of the victim that they must not answer.
-const CLOAKED: [(&str, &str, &str); 7] = [
+const CLOAKED: [(&str, &str, &str); 8] = [
     ("Kettle 2020: parameter behind a semicolon", "/p?a=1;b=evil", "/p?a=1"),
     ("Kettle 2020: second value", "/p?a=1&a=evil", "/p?a=1"),
     ("Kettle 2020: encoded name", "/p?a=1&%62=evil", "/p?a=1"),
@@ -131,6 +168,7 @@ const CLOAKED: [(&str, &str, &str); 7] = [
     ("Kettle 2020: encoded path", "/p%3fa=evil", "/p"),
     ("Kettle 2020: encoded slash", "/p%2fevil", "/p"),
     ("Kettle 2020: delimiter of a key", "/p?x=a__evil", "/p?x=a"),
+    ("Kettle 2020: parameter that is not keyed", "/q?utm_content=evil", "/q"),
 ];
 
 #[tokio::test]
@@ -140,7 +178,9 @@ async fn no_poison_reaches_another_client() -> anyhow::Result<()> {
             received.fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let page = format!("{} {} {}", received.method, received.target, lines.join("\n"));
         let page = page.replace(received.fields.first("x-request-id").unwrap_or_default(), "");
+        // Every parameter counts as irrelevant, although the page contains it.
         Answer::ok(page)
+            .field("No-Vary-Search", "params")
             .field("Content-Type", "text/html")
             .field("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
     })

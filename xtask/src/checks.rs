@@ -271,7 +271,7 @@ const SOAKS: &[(&str, Step)] = &[
         "rules-explain",
         Step::new(
             "1,000 requests, explained and sent",
-            "test -p forebay-cli --release --test it --locked rules_explain::",
+            "test -p forebay-cli --test it --locked rules_explain::",
         )
         .with(&[("FOREBAY_EXPLAIN_CASES", "1000")]),
     ),

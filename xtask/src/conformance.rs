@@ -67,7 +67,8 @@ pub(crate) struct Options {
     /// Sets the option `store_set_cookie`.
     #[arg(long)]
     store_set_cookie: bool,
-    /// Adds 100 rules that match no request: the results must not change.
+    /// Adds 100 rules that match no request, and one that adds a field to every response: the results
+    /// must not change.
     #[arg(long)]
     rules: bool,
     /// Stores everything in Redis and next to nothing in memory.

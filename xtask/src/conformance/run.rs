@@ -188,7 +188,8 @@ fn configuration(options: &Options, origin: &str, redis: Option<&str>) -> String
     format!("{tiers}[[site]]\nid = \"default\"\norigin = \"{origin}\"\n{cookies}{rules}")
 }
 
-/// Rules that match no request of the suite, with every kind of condition and class of setting.
+/// Rules that match no request of the suite, with every kind of condition and class of setting, and
+/// one that adds a field to every response.
 fn rules() -> String {
     let rule = |n: usize| {
         let lines = match n % 4 {
@@ -201,5 +202,6 @@ fn rules() -> String {
         };
         format!("[[site.rule]]\nname = \"none-{n}\"\n{lines}")
     };
-    (0..100).map(rule).collect()
+    let all = "[[site.rule]]\nname = \"all\"\nclient_response.set = { x-rule = \"1\" }\n";
+    (0..100).map(rule).chain([all.to_owned()]).collect()
 }

@@ -21,6 +21,7 @@
 //! | `endpoint_status`, `origin_status` | status of an origin server; load and budget of an origin, for reports | |
 //! | [`explanation`] | explanation of a request, for reports | |
 //! | `client` | client and connection of a request | |
+//! | `warnings` | limit on warnings | |
 //! | [`request_guard`] | guard below hyper's server: framing checks, limits and client timeouts | record |
 //!
 //! `cargo xtask tidy` checks that no cycle crosses these folders.
@@ -51,6 +52,7 @@ mod site;
 mod stored;
 pub mod transform;
 pub mod tunnel;
+mod warnings;
 
 pub use authority::normalise_authority;
 pub use client::peer::{AddressOrigin, ConnectionInfo, Peer, Role};
@@ -75,6 +77,6 @@ pub use settings::{
 pub use site::key;
 pub use site::prefix_purge::PrefixError;
 pub use site::table::Reloaded;
-pub use site::warnings::WarningLimits;
 pub use site::{Site, Sites};
 pub use stored::head;
+pub use warnings::WarningLimits;

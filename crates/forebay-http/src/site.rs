@@ -10,7 +10,6 @@ pub(crate) mod rate_limits;
 pub(crate) mod reloads;
 pub(crate) mod table;
 pub(crate) mod tags;
-pub(crate) mod warnings;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +30,7 @@ use crate::settings::{HostPattern, SiteSettings};
 use crate::site::equal_queries::EqualQueries;
 use crate::site::rate_limits::RateLimiter;
 use crate::site::reloads::ReloadCounter;
-use crate::site::warnings::WarningLimits;
+use crate::warnings::WarningLimits;
 
 /// Value of `Accept-Encoding` in requests whose response may be stored, if the site compresses: one
 /// response serves the clients of all codings.

@@ -43,7 +43,7 @@ use forebay_rules::edit::is_fixed;
 use forebay_rules::{CompileError, Edits, KeyParts, Keyed, Rule, RuleSet, Setting};
 use http::{HeaderName, Response};
 
-use crate::site::warnings::WarningLimits;
+use crate::warnings::WarningLimits;
 
 pub use edits::{FieldEdit, RequestEdit, ResponseEdit};
 pub(crate) use run::{Asked, TransformFailed, safe};

@@ -83,11 +83,7 @@ impl RequestRules {
 
     /// Returns true if a rule or transform may shape or prevent the entry of a GET of this URL, or
     /// may have shaped the response to this request. `get` is the request as a GET.
-    pub(crate) fn may_shape_entry(
-        &self,
-        site: &Site,
-        get: &RoutedRequest<'_, HeaderMap>,
-    ) -> bool {
+    pub(crate) fn may_shape_entry(&self, site: &Site, get: &RoutedRequest<'_, HeaderMap>) -> bool {
         let set = &site.settings.rule_set;
         !site.settings.transforms.is_empty()
             || set.may_shape(&self.matched)

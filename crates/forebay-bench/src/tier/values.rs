@@ -28,8 +28,11 @@ const MEMORY_MAX: u64 = 2 << 20;
 /// Decompressed size of a decompression bomb.
 const BOMB: usize = 64 << 20;
 
-/// Offset of the compressed frame in a value without a signature.
-const FRAME_AT: usize = 51;
+/// Offset of the digest in a value. A purge token and the compressed frame follow it.
+const DIGEST_AT: usize = 43;
+
+/// Purge token of an entry that was not purged.
+const NO_TOKEN: [u8; 8] = [0; 8];
 
 /// Keys that have left memory come back from Redis.
 pub(crate) async fn evicted(binary: &Path, scale: Scale) -> anyhow::Result<Vec<Row>> {
@@ -170,11 +173,11 @@ fn sealed(path: &str) -> Vec<u8> {
 /// A sound header, as an enemy would make it, in front of a bomb.
 fn with_bomb(path: &str, bomb: &[u8], claimed: u64) -> Vec<u8> {
     let mut header = sealed(path);
-    header.truncate(FRAME_AT - 8);
+    header.truncate(DIGEST_AT);
     header[5] = 1;
     header[15..23].copy_from_slice(&claimed.to_le_bytes());
     let digest = twox_hash::XxHash3_64::oneshot(&[name(path).as_bytes(), &header].concat());
-    [&header[..], &digest.to_le_bytes(), bomb].concat()
+    [&header[..], &digest.to_le_bytes(), &NO_TOKEN, bomb].concat()
 }
 
 async fn plant(redis: &RedisServer, path: &str, value: &[u8]) -> anyhow::Result<()> {

@@ -197,7 +197,9 @@ async fn lookups_in_lower_tiers_are_events() -> anyhow::Result<()> {
     get(&cache, "/a").await?;
     get(&cache, "/a").await?;
     let spans = wait_spans(&collector, 4).await?;
-    let requests = of_kind(&spans, SpanKind::Server);
+    let mut requests = of_kind(&spans, SpanKind::Server);
+    // Spans are exported when their responses have ended, each by its thread.
+    requests.sort_by_key(|span| span.start_time_unix_nano);
     let events: Vec<_> = requests.iter().map(|span| tier_events(span)).collect();
     let expected =
         [vec![["disk", "open", "miss"]], vec![["disk", "open", "hit"], ["disk", "read", "hit"]]];

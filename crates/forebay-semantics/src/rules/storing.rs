@@ -207,6 +207,13 @@ pub(super) const RULES: &[Rule] = &[
         "hop::hop_by_hop_fields_and_connection_options_are_removed",
     ),
     rule(
+        "9111 3.1",
+        "A field that belongs to one exchange need not be stored.",
+        "`Server-Timing` of the origin is not stored. Responses that are not stored keep it.",
+        "scenario u12-durations-of-one-request",
+    )
+    .because("It measures one request; a hit would repeat it."),
+    rule(
         "9110 9.3.3",
         "The response to a POST may answer a GET if its `Content-Location` is the target and its \
          freshness is explicit.",

@@ -1,5 +1,7 @@
 //! Copy of a JSON text without the values that rules remove.
 
+use std::borrow::Cow;
+
 use super::scanner::{DEPTH_MAX, Scanner};
 use super::{JsonCut, Malformed, Step};
 
@@ -16,7 +18,8 @@ struct Below<'p> {
 /// # Errors
 /// If the text is no JSON.
 pub fn cut(text: &[u8], cuts: &[&JsonCut]) -> Result<Vec<u8>, Malformed> {
-    let mut out = text.to_vec();
+    // The text is copied by cuts only: with one, body and copy are all there is in memory.
+    let mut out = Cow::Borrowed(text);
     for cut in cuts {
         let keep = (!cut.keep.is_empty()).then(|| cut.keep.iter().map(|p| &*p.0).collect());
         let below = Below { remove: cut.remove.iter().map(|p| &*p.0).collect(), keep };
@@ -28,9 +31,9 @@ pub fn cut(text: &[u8], cuts: &[&JsonCut]) -> Result<Vec<u8>, Malformed> {
         let end = scanner.at;
         scanner.end()?;
         copy.extend_from_slice(&out[end..]);
-        out = copy;
+        out = Cow::Owned(copy);
     }
-    Ok(out)
+    Ok(out.into_owned())
 }
 
 /// Copies one value, which begins at the position of the scanner.

@@ -57,8 +57,10 @@ async fn visible(fleet: &Fleet, origin: &Origin, purge: &str) -> Result<f64> {
     other.ask(&page("/items/0")).await?;
     ensure!(origin.requests() == loads, "the entry is not stored");
     let admin = here.admin().ok_or_else(|| anyhow::anyhow!("no admin listener"))?;
+    let host = admin.to_string();
     let mut admin = Client::connect(admin).await?;
-    let request = Request::new("POST", "/purge").field("Content-Type", "application/json");
+    let request = Request::new("POST", "/purge").without_host().field("Host", host);
+    let request = request.field("Content-Type", "application/json");
     let begun = Instant::now();
     let reply = admin.ask(&request.body(purge.as_bytes().to_vec())).await?;
     ensure!(reply.status == 200, "the purge is answered {}: {}", reply.status, reply.text());

@@ -9,6 +9,8 @@ use forebay_core::{Key, KeyRef, Timestamp};
 use crate::entry::Entry;
 use crate::runtime::clock::ThreadDice;
 use crate::runtime::sync::Mutex;
+use crate::runtime::sync::atomic::AtomicI64;
+use crate::runtime::sync::atomic::Ordering::Relaxed;
 
 /// Times after a purge at which its key is read again.
 const CHECKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -16,10 +18,16 @@ const CHECKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 /// Maximum number of keys that wait for a check. A further one replaces one of them at random.
 const SAMPLES_MAX: usize = 256;
 
+/// Minimum time between two samples of entries that lookups found purged, in milliseconds. So many
+/// fit until their last check, and the hits of a frequent stale entry neither wait nor allocate.
+const FOUND_GAP: i64 = 60_000 / SAMPLES_MAX as i64;
+
 /// Purged keys that are read again.
 #[derive(Default)]
 pub(crate) struct SelfCheck {
     samples: Mutex<Vec<Sample>>,
+    /// Time from which on a lookup may add a sample, in milliseconds.
+    found_from: AtomicI64,
 }
 
 /// Purged key.
@@ -60,9 +68,20 @@ impl SelfCheck {
         self.add(Sample { key: key.to_key(), entries, own, begun: now, checks: 0 });
     }
 
-    /// Adds an entry that a lookup has found purged.
-    #[cold]
+    /// Adds an entry that a lookup has found purged, at most one in [`FOUND_GAP`].
     pub(crate) fn add_found(&self, key: KeyRef<'_>, entry: &Arc<Entry>, now: Timestamp) {
+        let from = self.found_from.load(Relaxed);
+        let next = now.as_millis().saturating_add(FOUND_GAP);
+        // Another thread that is ahead adds its own.
+        let is_first = now.as_millis() >= from
+            && self.found_from.compare_exchange(from, next, Relaxed, Relaxed).is_ok();
+        if is_first {
+            self.add_sample_of(key, entry, now);
+        }
+    }
+
+    #[cold]
+    fn add_sample_of(&self, key: KeyRef<'_>, entry: &Arc<Entry>, now: Timestamp) {
         let entries = vec![Arc::downgrade(entry)];
         self.add(Sample { key: key.to_key(), entries, own: None, begun: now, checks: 0 });
     }

@@ -19,6 +19,7 @@ mod http;
 mod layers;
 mod library;
 mod memory;
+mod observe;
 mod origins;
 mod proxy;
 mod report;
@@ -68,6 +69,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("start-up", "time to the first response beside other HTTP caches", start_up::run),
     ("disk", "the disk tier beside plain files, with a crowd", disk::run),
     ("memory", "resident memory with churn, stalled clients, idle connections", memory::run),
+    ("observe", "cost and exactness of metrics, logs, live views and tracing", observe::run),
     ("library-hit", "a typed hit beside other libraries", library::hits::run),
     ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
     ("hit-ratios", "hits by policy and library, and early refresh over SQLite", library::run),

@@ -19,7 +19,7 @@ mod compress;
 mod https;
 mod restarts;
 mod servers;
-mod traffic;
+pub(crate) mod traffic;
 
 use std::time::{Duration, Instant};
 

@@ -199,7 +199,9 @@ impl Running {
             started: Instant::now(),
         });
         let (further_admins, probes) = (bound.further_admins(), bound.probes());
-        state.start_monitor().context("the thread of the history cannot be started")?;
+        if forebay_http::IS_RECORDED {
+            state.start_monitor().context("the thread of the history cannot be started")?;
+        }
         state.live.start();
         let running = bound.run(operators, state, service.clone());
         reload.replace_operators_by(Box::new(move |config| running.prepare(config)));

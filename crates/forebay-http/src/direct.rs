@@ -18,6 +18,7 @@ mod response;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_engine::{Lookup, Select};
 use forebay_semantics::CacheStatus;
@@ -32,7 +33,7 @@ use crate::compress::choose::choose_as;
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::record::{
-    CacheResult, ConnectionEnd, Labels, Outcome, Record, RequestFields, TRACEPARENT,
+    CacheResult, ConnectionEnd, IS_RECORDED, Labels, Outcome, Record, RequestFields, TRACEPARENT,
 };
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::rules::{RequestRules, RoutedRequest};
@@ -80,7 +81,7 @@ impl DirectHits {
         let Ruled { rules, target } = ruled(site, &request, &authority, &peer)?;
         let slot = site_table.slot(site);
         let engine = self.service.engine();
-        let begun = engine.clock().exact();
+        let begun = if IS_RECORDED { engine.clock().exact() } else { Duration::ZERO };
         let demand = rules.demand(site, &request);
         let mut key = key::primary(site, peer.scheme, &authority, &target);
         rules.add_key_parts(site, &request, &mut key);

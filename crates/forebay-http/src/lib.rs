@@ -61,9 +61,9 @@ pub use metrics::{DrainCut, Metrics};
 pub use origin_status::BudgetStatus;
 pub use phase::Phase;
 pub use record::{
-    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, KeySample, KeySamples, LoadEntry,
-    LoadExchange, LoadFeed, LoadSpan, MethodLabel, Outcome, RequestFields, RequestId, RequestSpan,
-    SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer, key_hash,
+    AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, IS_RECORDED, KeySample, KeySamples,
+    LoadEntry, LoadExchange, LoadFeed, LoadSpan, MethodLabel, Outcome, RequestFields, RequestId,
+    RequestSpan, SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer, key_hash,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

@@ -32,7 +32,7 @@ use prometheus_client::registry::Registry;
 use crate::client::peer::AddressOrigin;
 use crate::phase::Phase;
 use crate::record::decisions::Decisions;
-use crate::record::{End, KeySamples, LoadFeed, Record, SiteSlot};
+use crate::record::{End, IS_RECORDED, KeySamples, LoadFeed, Record, SiteSlot};
 use crate::request_guard::GuardCounters;
 use cluster::ClusterMetrics;
 use compress::CompressMetrics;
@@ -407,7 +407,9 @@ impl Metrics {
     /// Samples a request that memory or a load answered with an entry that may be stored.
     #[inline]
     pub(crate) fn sample(&self, key: KeyRef<'_>, entry: &Entry, now: Timestamp) {
-        self.samples.add(key, entry, now);
+        if IS_RECORDED {
+            self.samples.add(key, entry, now);
+        }
     }
 
     /// Replaces the estimated hit ratios, by the size of memory as a multiple of the present one.
@@ -431,12 +433,16 @@ impl Metrics {
 
     /// Counts a response that ended `total` after its request.
     pub(crate) fn count_response(&self, record: &Record, total: Duration, end: End) {
-        self.responses.count(record, total, end);
+        if IS_RECORDED {
+            self.responses.count(record, total, end);
+        }
     }
 
     /// Counts a lookup in memory that found a usable entry.
     pub(crate) fn count_found(&self) {
-        self.responses.count_found();
+        if IS_RECORDED {
+            self.responses.count_found();
+        }
     }
 
     /// Counts a lookup that found no usable entry.

@@ -31,6 +31,9 @@ pub use trace::{
 };
 pub(crate) use trace::{LoadTrace, RequestTrace};
 
+/// False in builds that measure what records cost: responses are neither timed, counted nor sampled.
+pub const IS_RECORDED: bool = !cfg!(feature = "unrecorded");
+
 /// Returns the hash of a key by which logs name it.
 #[must_use]
 pub fn key_hash(key: KeyRef<'_>) -> u64 {

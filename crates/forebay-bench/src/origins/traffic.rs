@@ -20,25 +20,25 @@ const REPLY_MAX: Duration = Duration::from_secs(60);
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     /// Time at which it was sent.
-    pub(super) at: Instant,
+    pub(crate) at: Instant,
     /// Time until the end of the response in seconds.
-    pub(super) took: f64,
+    pub(crate) took: f64,
     /// Status; 0 without a response.
-    pub(super) status: u16,
+    pub(crate) status: u16,
 }
 
 /// Servers in use, which a scenario may change.
-pub(super) type Servers = Arc<Mutex<Vec<SocketAddr>>>;
+pub(crate) type Servers = Arc<Mutex<Vec<SocketAddr>>>;
 
 /// Idle connections by server.
 #[derive(Clone, Default)]
-pub(super) struct Connections(Arc<Mutex<HashMap<SocketAddr, Vec<Client>>>>);
+pub(crate) struct Connections(Arc<Mutex<HashMap<SocketAddr, Vec<Client>>>>);
 
 impl Connections {
     /// Sends a GET; a kept connection that the server has closed is replaced, as browsers do.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         to: SocketAddr,
         path: &str,
@@ -68,7 +68,7 @@ impl Connections {
 }
 
 /// Load that runs in the background.
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     replies: Arc<Mutex<Vec<Reply>>>,
     is_over: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -76,7 +76,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// Sends this many requests per second to the servers in turn.
-    pub(super) fn start(
+    pub(crate) fn start(
         rate: u32,
         to: &Servers,
         path: impl Fn(u64) -> String + Send + 'static,
@@ -85,7 +85,7 @@ impl Traffic {
     }
 
     /// Sends requests with `Accept-Encoding: gzip` at this rate, to the servers in turn.
-    pub(super) fn with_gzip(
+    pub(crate) fn with_gzip(
         rate: u32,
         to: &Servers,
         path: impl Fn(u64) -> String + Send + 'static,
@@ -127,21 +127,21 @@ impl Traffic {
     }
 
     /// Ends the load, waits for all responses, and returns them.
-    pub(super) async fn end(self) -> Result<Vec<Reply>> {
+    pub(crate) async fn end(self) -> Result<Vec<Reply>> {
         self.is_over.store(true, Ordering::Relaxed);
         self.task.await?;
         Ok(std::mem::take(&mut *self.replies.lock()))
     }
 
     /// Ends the load after a time.
-    pub(super) async fn end_after(self, span: Duration) -> Result<Vec<Reply>> {
+    pub(crate) async fn end_after(self, span: Duration) -> Result<Vec<Reply>> {
         tokio::time::sleep(span).await;
         self.end().await
     }
 }
 
 /// Requests without a pause by this many clients until `is_over`, each path once.
-pub(super) async fn closed_loop(
+pub(crate) async fn closed_loop(
     clients: u64,
     to: SocketAddr,
     is_over: &Arc<AtomicBool>,
@@ -164,7 +164,7 @@ pub(super) async fn closed_loop(
 }
 
 /// Requests each path once; none may fail.
-pub(super) async fn fill(to: SocketAddr, paths: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) async fn fill(to: SocketAddr, paths: impl Iterator<Item = String>) -> Result<()> {
     let connections = Connections::default();
     for path in paths {
         let reply = connections.get(to, &path, None).await;
@@ -174,12 +174,12 @@ pub(super) async fn fill(to: SocketAddr, paths: impl Iterator<Item = String>) ->
 }
 
 /// Quantile of the times of responses, in milliseconds.
-pub(super) fn latency_ms<'a>(replies: impl IntoIterator<Item = &'a Reply>, at: f64) -> f64 {
+pub(crate) fn latency_ms<'a>(replies: impl IntoIterator<Item = &'a Reply>, at: f64) -> f64 {
     let times: Vec<f64> = replies.into_iter().map(|reply| reply.took * 1e3).collect();
     quantile(&times, at)
 }
 
 /// Number of responses with another status.
-pub(super) fn count_other<'a>(replies: impl IntoIterator<Item = &'a Reply>, status: u16) -> f64 {
+pub(crate) fn count_other<'a>(replies: impl IntoIterator<Item = &'a Reply>, status: u16) -> f64 {
     replies.into_iter().filter(|reply| reply.status != status).count() as f64
 }

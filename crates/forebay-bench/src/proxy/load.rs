@@ -14,7 +14,7 @@ use crate::report::record;
 pub(crate) const CONNECTIONS: usize = 32;
 
 /// Share of a core, in percent, from which on a process counts as busy.
-const BUSY_PERCENT: f64 = 90.0;
+pub(crate) const BUSY_PERCENT: f64 = 90.0;
 
 /// Output of wrk: requests, microseconds, median and 99th percentile of the latency in
 /// microseconds, errors.

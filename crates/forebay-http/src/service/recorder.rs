@@ -10,7 +10,8 @@ use forebay_engine::Clock;
 use crate::metrics::Metrics;
 use crate::phase::{CurrentPhase, Phase};
 use crate::record::{
-    AccessEntry, AccessLog, ConnectionEnd, End, Feed, Record, Recorder, RequestTrace, Tracer,
+    AccessEntry, AccessLog, ConnectionEnd, End, Feed, IS_RECORDED, Record, Recorder, RequestTrace,
+    Tracer,
 };
 
 /// Need of the access log or the feed: the fields of every request.
@@ -102,7 +103,7 @@ impl ResponseRecorder {
 
 impl Recorder for ResponseRecorder {
     fn now(&self) -> Duration {
-        self.clock.exact()
+        if IS_RECORDED { self.clock.exact() } else { Duration::ZERO }
     }
 
     fn record(&self, record: &mut Record, now: Duration, end: End) {

@@ -26,7 +26,7 @@ use crate::connection::link::{Link, RawValue, WritePermission, millis};
 use crate::connection::scripts::{self};
 use crate::connection::wakeups::{LeaseDigest, LeaseKey, Waiter, Wakeup, encode_outcome};
 use crate::counts::count;
-use crate::entry::envelope::{self, AgeSource, Undecodable};
+use crate::entry::envelope::{self, AgeSource, OpenedValue, Undecodable};
 use crate::entry::names::{Names, entry_name, lease_field, variant_field};
 use crate::error::{Error, unexpected};
 use crate::settings::sharing::LeaseTerms;
@@ -299,8 +299,8 @@ struct LeaseWait {
     endpoint: Arc<Endpoint>,
     key: Key,
     name: String,
-    /// Time of the request. A received value is aged from here, since the travel time of a message
-    /// is unknown.
+    /// Time of the request. Without an estimate of the server's clock, a received value is aged from
+    /// here, since the travel time of a message is unknown.
     asked: Timestamp,
     /// Lease whose value is accepted; the value of another may have been purged.
     lease_digest: LeaseDigest,
@@ -328,9 +328,15 @@ impl LeaseWait {
 
     /// Decodes a received value; `None` if it is another variant's.
     async fn open(&self, left: Duration, value: Bytes) -> Option<Box<forebay_engine::Stored>> {
-        let found = RawValue { value, age_source: AgeSource::Left(Some(left)) };
-        let key = self.key.borrowed();
-        let opened = self.tier.decode(found, &self.name, key, self.asked).await;
+        let mut opened = Err(Undecodable::Unstamped);
+        // Before the server's clock, so that no time is omitted.
+        let received = self.tier.clock.now();
+        if let Some(now) = self.endpoint.now() {
+            opened = self.decode(value.clone(), AgeSource::Now(now), received).await;
+        }
+        if opened.as_ref().is_err_and(|why| *why == Undecodable::Unstamped) {
+            opened = self.decode(value, AgeSource::Left(Some(left)), self.asked).await;
+        }
         match opened {
             Ok(opened) => {
                 let stored =
@@ -344,6 +350,16 @@ impl LeaseWait {
                 None
             }
         }
+    }
+
+    async fn decode(
+        &self,
+        value: Bytes,
+        age_source: AgeSource,
+        asked: Timestamp,
+    ) -> Result<OpenedValue, Undecodable> {
+        let found = RawValue { value, age_source };
+        self.tier.decode(found, &self.name, self.key.borrowed(), asked).await
     }
 }
 

@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout};
 
 use crate::fixture::{
-    Fixture, PATIENT, calls, key, meta, name, number, patient, server, settings, until_later,
+    Fixture, PATIENT, calls, key, meta, name, now, number, patient, server, settings, until_later,
     wait_number,
 };
 
@@ -149,6 +149,41 @@ async fn one_loads_and_the_others_are_woken_with_the_value() {
     // A caller for which the entry is unusable may load.
     let again = two.tier.acquire(Claim { seen, ..claim(&key) }).await.unwrap();
     assert!(matches!(again, Lease::Granted(_)));
+}
+
+/// Age of the entry with which a waiter was woken.
+async fn age_of(waiting: BoxFuture<'static, Woken>) -> Duration {
+    let Woken::Filled(Some(stored)) = within(waiting).await else { panic!("not filled") };
+    stored.meta.age(now())
+}
+
+#[tokio::test]
+async fn the_time_of_a_wait_is_no_age_and_that_of_a_delayed_message_is() {
+    const WAIT: Duration = Duration::from_millis(1_200);
+    let server = server().await;
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let [leader] = instances(&server).await;
+    let far = patient(format!("redis://{}", proxy.address()));
+    let shared = Some(SharingSettings::default());
+    let follower = Fixture::clustered(Settings { sharing: shared, ..Settings::new(far) }).await;
+    let prompt = key("/prompt");
+    let permit = granted(&leader, &prompt).await;
+    let waiting = elsewhere(&follower, &prompt).await;
+    until_later(WAIT).await;
+    let before = Instant::now();
+    fill(&leader, &prompt, &permit, b"body").await.unwrap();
+    let age = age_of(waiting).await;
+    assert!(age < before.elapsed() + WAIT / 2, "{age:?}");
+
+    let late = key("/late");
+    let permit = granted(&leader, &late).await;
+    let waiting = elsewhere(&follower, &late).await;
+    proxy.change(|faults| faults.to_client.flow = Flow::Frozen);
+    fill(&leader, &late, &permit, b"body").await.unwrap();
+    until_later(WAIT).await;
+    proxy.set(Faults::default());
+    let age = age_of(waiting).await;
+    assert!(age >= WAIT, "{age:?}");
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ impl Endpoint {
     }
 
     /// Returns the latest possible time on the server's clock.
-    fn now(&self) -> Option<Duration> {
+    pub(crate) fn now(&self) -> Option<Duration> {
         let reading = (*self.reading.lock())?;
         reading.latest(self.clock.exact())
     }

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_core::KeyRef;
 use forebay_engine::{Lookup, Select};
 use forebay_semantics::CacheStatus;
 use forebay_semantics::FieldLines as _;
@@ -34,6 +35,7 @@ use crate::load::selecting;
 use crate::phase::Phase;
 use crate::record::{
     CacheResult, ConnectionEnd, IS_RECORDED, Labels, Outcome, Record, RequestFields, TRACEPARENT,
+    key_hash,
 };
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::rules::{RequestRules, RoutedRequest};
@@ -121,7 +123,7 @@ impl DirectHits {
         let mut record = Record::new(labels, request.method(), written.status, begun);
         record.bytes = written.body;
         if self.service.may_need_fields() {
-            record.access = self.access_fields(&request, &peer, &written);
+            record.access = self.access_fields(&request, &peer, &written, key.borrowed());
         }
         output.add_record(record);
         Some(request.head.length)
@@ -136,6 +138,7 @@ impl DirectHits {
         request: &PlainRequest<'_>,
         peer: &Peer,
         written: &Written,
+        key: KeyRef<'_>,
     ) -> Option<Box<RequestFields>> {
         let trace = self.service.begin_hit_trace(request.lines_named(TRACEPARENT).next());
         if trace.is_none() && !self.service.needs_fields() {
@@ -147,6 +150,7 @@ impl DirectHits {
         let CacheStatus { ttl, detail, .. } = written.cache_status;
         let (age, detail) = (Some(written.age), detail.map(Into::into));
         fields.outcome = Outcome { ttl, age, detail, ..Outcome::default() };
+        fields.key = Some(key_hash(key));
         fields.trace = trace;
         Some(Box::new(fields))
     }

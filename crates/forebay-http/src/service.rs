@@ -362,6 +362,7 @@ impl Service {
             }
             Dispatch::Fetch(origin_request, fetch) => {
                 pending.set_site(origin_request.slot());
+                pending.set_key(fetch.key.borrowed());
                 let (origin_request, interims) = origin_request.with_context(context, &parts);
                 (Box::pin(origin_request.obtain(parts, *fetch)), interims)
             }

@@ -39,7 +39,7 @@ enum Kind {
 }
 
 /// Fields: name in expressions, field, kind.
-const FIELDS: [(&str, Field, Kind); 26] = [
+const FIELDS: [(&str, Field, Kind); 27] = [
     ("site", Field::Site, Kind::Text),
     ("host", Field::Host, Kind::Text),
     ("method", Field::Method, Kind::Text),
@@ -66,6 +66,7 @@ const FIELDS: [(&str, Field, Kind); 26] = [
     ("peer", Field::Peer, Kind::Text),
     ("ua", Field::UserAgent, Kind::Text),
     ("referer", Field::Referer, Kind::Text),
+    ("key", Field::Key, Kind::Text),
 ];
 
 /// Units of times, in milliseconds.

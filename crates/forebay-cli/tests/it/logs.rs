@@ -82,6 +82,33 @@ async fn the_json_log_is_one_object_per_response() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A miss, a hit from the bytes of the request, and one by the HTTP library.
+#[tokio::test]
+async fn lines_about_one_stored_response_have_one_key() -> anyhow::Result<()> {
+    let origin = fresh_origin().await?;
+    let file = ConfigFile::serving(&origin.url(), "access_log = \"json\"", "")?;
+    let cache = file.serve().await?;
+    ask(cache.address(), &Request::get("/a")).await?;
+    ask(cache.address(), &Request::get("/a")).await?;
+    ask(cache.address(), &Request::get("/a").field("Range", "bytes=0-1")).await?;
+    ask(cache.address(), &Request::get("/b")).await?;
+    ask(cache.address(), &Request::new("DELETE", "/c")).await?;
+    cache.wait_stdout("\"target\":\"/c\"").await?;
+    let (lines, _) = all_it_wrote(cache).await?;
+    let objects = lines.iter().filter(|line| line.starts_with('{'));
+    let lines: Vec<serde_json::Value> =
+        objects.map(|line| serde_json::from_str(line)).collect::<Result<_, _>>()?;
+    let keys_of = |target: &str| {
+        let lines = lines.iter().filter(|line| line["target"] == target);
+        lines.map(|line| line["key"].as_str().unwrap_or("none")).collect::<Vec<_>>()
+    };
+    let (a, b) = (keys_of("/a"), keys_of("/b"));
+    assert!(a.len() == 3 && a.iter().all(|key| *key == a[0] && key.len() == 16), "{lines:#?}");
+    assert!(b.len() == 1 && b[0] != a[0] && b[0].len() == 16, "{lines:#?}");
+    assert_eq!(keys_of("/c"), ["none"], "nothing was looked up");
+    Ok(())
+}
+
 /// The line is written when the response ends, with its true duration, bytes and end.
 #[tokio::test]
 async fn a_response_is_logged_when_it_ends() -> anyhow::Result<()> {

@@ -103,6 +103,8 @@ pub struct RequestFields {
     pub user_agent: Option<Box<str>>,
     /// Value of `Referer`.
     pub referer: Option<Box<str>>,
+    /// Hash of the key; `None` if no entry was looked up. See [`key_hash`](super::key_hash).
+    pub key: Option<u64>,
     /// Parameters of the member of this cache in `Cache-Status`, and the age of the response.
     pub outcome: Outcome,
     /// Trace, if requests are traced.
@@ -166,6 +168,7 @@ impl RequestFields {
             peer: peer.socket,
             user_agent: value(&USER_AGENT),
             referer: value(&REFERER),
+            key: None,
             outcome: Outcome::default(),
             trace: None,
         }

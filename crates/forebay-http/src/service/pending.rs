@@ -1,8 +1,9 @@
 //! Record of a request that has no response yet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use forebay_core::KeyRef;
 use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -10,6 +11,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use crate::client::peer::ConnectionInfo;
 use crate::record::{
     ConnectionEnd, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot, TRACEPARENT,
+    key_hash,
 };
 use crate::response::body::ResponseBody;
 use crate::service::{Service, server_timing};
@@ -29,6 +31,8 @@ pub(super) struct PendingRecord<'s> {
     record: Option<Record>,
     /// Site of the request, once it is known.
     site: AtomicU16,
+    /// Hash of the key that is fetched; 0 before it is known.
+    key: AtomicU64,
 }
 
 impl<'s> PendingRecord<'s> {
@@ -43,7 +47,8 @@ impl<'s> PendingRecord<'s> {
         record.status = ABORTED;
         record.access =
             service.may_need_fields().then(|| access_fields(service, request, connection, id));
-        Self { service, id, record: Some(record), site: AtomicU16::new(SiteSlot::NONE.0) }
+        let (site, key) = (AtomicU16::new(SiteSlot::NONE.0), AtomicU64::new(0));
+        Self { service, id, record: Some(record), site, key }
     }
 
     /// Returns the id of the request.
@@ -61,6 +66,18 @@ impl<'s> PendingRecord<'s> {
         self.site.store(site.0, Ordering::Relaxed);
     }
 
+    /// Sets the key that the request fetches.
+    pub(super) fn set_key(&self, key: KeyRef<'_>) {
+        if self.record.as_ref().is_some_and(|record| record.access.is_some()) {
+            self.key.store(key_hash(key), Ordering::Relaxed);
+        }
+    }
+
+    /// Hash of the key that the request fetches.
+    fn key(&self) -> Option<u64> {
+        Some(self.key.load(Ordering::Relaxed)).filter(|key| *key != 0)
+    }
+
     /// Lets the response be recorded when it ends. Its head is made now.
     pub(super) fn answered(mut self, response: &mut Response<ResponseBody>) {
         let Some(mut record) = self.record.take() else { return };
@@ -69,6 +86,9 @@ impl<'s> PendingRecord<'s> {
         let now = self.service.engine().clock().exact();
         let head = now.saturating_sub(record.begun);
         record.head = Some(head);
+        if let Some(access) = &mut record.access {
+            access.key = response.body().key().or(self.key());
+        }
         if response.body().timing().is_sent {
             server_timing::add(response, record.labels.cache, head);
         }
@@ -81,6 +101,7 @@ impl Drop for PendingRecord<'_> {
         let Some(mut record) = self.record.take() else { return };
         record.labels.site = SiteSlot(self.site.load(Ordering::Relaxed));
         if let Some(access) = &mut record.access {
+            access.key = self.key();
             access.outcome.detail = Some(ABORTED_CODE.into());
         }
         self.service.record_direct(&mut [record], ConnectionEnd::Dropped);

@@ -39,11 +39,12 @@ pub(crate) enum Field {
     Referer,
     Id,
     Trace,
+    Key,
     Sample,
 }
 
 /// Fields in the order of the documentation, with their names.
-const FIELDS: [(Field, &str); 27] = [
+const FIELDS: [(Field, &str); 28] = [
     (Field::Time, "ts"),
     (Field::Site, "site"),
     (Field::Host, "host"),
@@ -70,6 +71,7 @@ const FIELDS: [(Field, &str); 27] = [
     (Field::Referer, "referer"),
     (Field::Id, "id"),
     (Field::Trace, "trace"),
+    (Field::Key, "key"),
     (Field::Sample, "sample"),
 ];
 
@@ -87,6 +89,7 @@ pub(crate) enum FieldValue<'a> {
     Address(PeerAddress),
     Id(RequestId),
     Trace(u128),
+    Hash(u64),
 }
 
 impl<'a> From<&'a str> for FieldValue<'a> {
@@ -162,6 +165,7 @@ impl FieldValue<'_> {
             Self::Address(address) => write!(line, "{address}"),
             Self::Id(id) => line.write_all(&id.digits()),
             Self::Trace(trace) => write!(line, "{trace:032x}"),
+            Self::Hash(hash) => write!(line, "{hash:016x}"),
         };
     }
 
@@ -249,6 +253,7 @@ impl<'a> Line<'a> {
             Field::Referer => FieldValue::Text(redact::referer(request.referer.as_deref()?)),
             Field::Id => FieldValue::Id(request.id),
             Field::Trace => FieldValue::Trace(request.trace_id()?),
+            Field::Key => FieldValue::Hash(request.key?),
             Field::Sample => FieldValue::Float(sample?),
         })
     }

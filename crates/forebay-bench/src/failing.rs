@@ -271,12 +271,12 @@ pub(crate) async fn slow() -> Result<Table> {
     ));
     let (mut rivals, mut notes) = (unavailable(), Vec::new());
     for delay in DELAYS {
-        eprintln!("measuring: a delay of {delay:?}");
+        let shown = format!("{} ms", delay.as_millis());
+        eprintln!("measuring: a delay of {shown}");
         let misses = all(&mut rivals, async |ground| ground.slow_misses(delay).await).await?;
         let hits = all(&mut rivals, async |ground| ground.slow_hits(delay).await).await?;
-        let time = |what: &str| {
-            Comparison::new(format!("{delay:?}: {what}"), Unit::Seconds, Better::Lower)
-        };
+        let time =
+            |what: &str| Comparison::new(format!("{shown}: {what}"), Unit::Seconds, Better::Lower);
         let is_long = delay == DELAYS[2];
         let published = |row: Comparison, source: &str, figure: f64| {
             if is_long { row.published(source, figure) } else { row }
@@ -288,7 +288,7 @@ pub(crate) async fn slow() -> Result<Table> {
         table.compare(row(miss, &misses, |one| one.first));
         let name = format!("cold miss of {CROWD} callers, slowest");
         table.compare(row(time(&name), &misses, |one| one.later));
-        let name = format!("{delay:?}: loads of {CROWD} callers");
+        let name = format!("{shown}: loads of {CROWD} callers");
         let loads = Comparison::new(name, Unit::Count, Better::Lower).bound(Bound::AtMost(1.0));
         table.compare(row(loads, &misses, |one| one.loads));
         let hit = published(time("value in Redis"), "layercache, article", 0.501);
@@ -296,7 +296,7 @@ pub(crate) async fn slow() -> Result<Table> {
         let name = format!("value in Redis, {CROWD} callers, slowest");
         let crowd = published(time(&name), "layercache, article", 0.515);
         table.compare(row(crowd, &hits, |one| one.later));
-        let errors = Comparison::new(format!("{delay:?}: errors"), Unit::Count, Better::Lower);
+        let errors = Comparison::new(format!("{shown}: errors"), Unit::Count, Better::Lower);
         table.compare(row(errors.bound(Bound::AtMost(0.0)), &misses, |one| one.errors));
         notes.extend([failed(&misses), failed(&hits)].into_iter().filter(|note| !note.is_empty()));
     }

@@ -165,8 +165,12 @@ impl Table {
         unit: &str,
         bound: Bound,
     ) {
-        let shown = |number: f64| format!("{} {unit}", number_text(number)).trim_end().to_owned();
-        self.row(vec![name.into(), shown(figure)], bound.text(shown), bound.verdict(figure));
+        let more = digits_for(figure, bound, number_text);
+        let shown = |number: f64, more: usize| {
+            format!("{} {unit}", number_text(number, more)).trim_end().to_owned()
+        };
+        let cells = vec![name.into(), shown(figure, more)];
+        self.row(cells, bound.text(|limit| shown(limit, 0)), bound.verdict(figure));
     }
 
     /// A row with a number that is at most `most`.
@@ -245,6 +249,21 @@ impl fmt::Display for Table {
     }
 }
 
-fn number_text(number: f64) -> String {
-    if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.2}") }
+fn number_text(number: f64, more: usize) -> String {
+    let digits = if number.fract() == 0.0 { 0 } else { 2 + more };
+    format!("{number:.digits$}")
+}
+
+/// Number of digits to add to a figure that misses its bound, so that it is written differently.
+fn digits_for(figure: f64, bound: Bound, show: impl Fn(f64, usize) -> String) -> usize {
+    const MORE_MAX: usize = 4;
+    let (Bound::AtMost(limit) | Bound::AtLeast(limit)) = bound else { return 0 };
+    let is_missed = bound.verdict(figure) == Verdict::Missed;
+    // Not as 1 beside 1.00, and the unit of the limit does not matter.
+    let is_same = |more: &usize| {
+        let [one, other] = [figure, limit].map(|number| show(number, *more));
+        let number = |text: &str| text.split(' ').next().and_then(|it| it.parse::<f64>().ok());
+        one == other || number(&one).is_some_and(|one| number(&other) == Some(one))
+    };
+    (0..MORE_MAX).find(|more| !(is_missed && is_same(more))).unwrap_or(MORE_MAX)
 }

@@ -25,8 +25,8 @@ const HEAD: &str = "# Benchmarks
 Each table compares published figures, rivals and forebay; rivals and forebay were measured in one run
 on one machine. Ratios within a table are comparable with other machines; absolute times are not.
 Published figures come from the named source and from its machine. Benchmarks in which a rival is ahead
-in some row come first, and those rows are marked. A bound that needs a core for each process is not
-judged on a machine with fewer.
+in some row come first, and those rows say by how much; a difference below 2 % counts as none. A bound
+that needs a core for each process is not judged on a machine with fewer.
 
 `cargo xtask bench --list` names every benchmark, `--quick` shortens them, and `--report DIR` writes a
 record and an HTML page with plots. The settings of each rival are in
@@ -140,10 +140,8 @@ fn write_table(page: &mut String, table: &Value) {
     let _ = write!(page, "\n|{}\n", "---|".repeat(columns.len() + more.len()));
     for row in list(table, "rows") {
         page.push('|');
-        for (at, text) in list(row, "cells").enumerate() {
-            let mark =
-                if at == 0 && row["comparison"]["lost"] == true { " **(behind)**" } else { "" };
-            let _ = write!(page, " {}{mark} |", cell(text));
+        for text in list(row, "cells") {
+            let _ = write!(page, " {} |", cell(text));
         }
         for name in more.iter() {
             let _ = write!(page, " {} |", cell(&row[*name]));

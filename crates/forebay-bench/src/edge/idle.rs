@@ -29,7 +29,7 @@ const PROTOCOLS: [(&str, &str, f64); 2] =
 
 pub(super) async fn measure(cores: Cores, folder: &Path) -> Result<Table> {
     let mut table =
-        Table::figures(format!("resident memory of {CONNECTIONS} idle TLS connections"));
+        Table::figures(format!("resident memory of one of {CONNECTIONS} idle TLS connections"));
     for (protocol, argument, most) in PROTOCOLS {
         let (_origin, server) = start_forebay(cores, folder).await?;
         server.warm(1_024)?;

@@ -148,9 +148,11 @@ pub(crate) const COLUMNS: [&str; 9] = [
 pub(crate) fn cells(name: &str, samples: &[Sample], baseline: &[Sample]) -> Vec<String> {
     let of = |figure: fn(&Sample) -> f64| samples.iter().map(figure).collect::<Vec<f64>>();
     let (rate, cpu) = (of(|one| one.rate), of(Sample::cpu_us));
-    let span = |us: f64| match us < 1e3 {
-        true => format!("{us:.0} us"),
-        false => format!("{:.2} ms", us / 1e3),
+    let span = |us: f64| match us {
+        // The load generator has no time of a request in a pipeline.
+        0.0 => "-".to_owned(),
+        _ if us < 1e3 => format!("{us:.0} us"),
+        _ => format!("{:.2} ms", us / 1e3),
     };
     let [low, high] = [0.0, 1.0];
     vec![

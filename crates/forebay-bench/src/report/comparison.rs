@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Bound, Verdict, number_text};
+use super::{Bound, Verdict, digits_for, number_text};
 use crate::environment::{cores, median, quantile};
 
 /// Unit of a figure, which decides how it is written.
@@ -27,8 +27,8 @@ pub(crate) enum Better {
     Neither,
 }
 
-/// Share by which a rival must be better, so that chance does not decide.
-const LEAD: f64 = 0.02;
+/// Factor by which a rival must be better, so that chance does not decide.
+const LEAD: f64 = 1.02;
 
 /// Figures of one subject, one for each round.
 #[derive(Clone)]
@@ -53,15 +53,21 @@ pub(crate) struct Comparison {
 
 impl Unit {
     pub(crate) fn show(self, number: f64) -> String {
+        self.show_with(number, 0)
+    }
+
+    /// The same with more digits behind the point.
+    pub(super) fn show_with(self, number: f64, more: usize) -> String {
+        let (one, two) = (1 + more, 2 + more);
         match self {
-            Self::Count => number_text(number),
-            Self::Seconds => seconds(number),
-            Self::Bytes if number < 1024.0 => format!("{number:.0} B"),
-            Self::Bytes if number < 1024.0 * 1024.0 => format!("{:.1} KiB", number / 1024.0),
-            Self::Bytes => format!("{:.1} MiB", number / 1024.0 / 1024.0),
-            Self::PerSecond => format!("{}/s", grouped(number)),
-            Self::Share => format!("{:.2} %", 100.0 * number),
-            Self::Times => format!("{number:.2}"),
+            Self::Count => number_text(number, more),
+            Self::Seconds => seconds(number, more),
+            Self::Bytes if number < 1024.0 => format!("{number:.more$} B"),
+            Self::Bytes if number < 1024.0 * 1024.0 => format!("{:.one$} KiB", number / 1024.0),
+            Self::Bytes => format!("{:.one$} MiB", number / 1024.0 / 1024.0),
+            Self::PerSecond => format!("{}/s", grouped(number, more)),
+            Self::Share => format!("{:.two$} %", 100.0 * number),
+            Self::Times => format!("{number:.two$}"),
         }
     }
 
@@ -83,7 +89,7 @@ impl Unit {
     }
 }
 
-fn seconds(number: f64) -> String {
+fn seconds(number: f64, more: usize) -> String {
     let (factor, unit) = match number {
         _ if number == 0.0 => return "0 ms".to_owned(),
         _ if number < 1e-6 => (1e9, "ns"),
@@ -92,14 +98,14 @@ fn seconds(number: f64) -> String {
         _ => (1.0, "s"),
     };
     let scaled = number * factor;
-    let digits = if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
+    let digits = more + if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
     format!("{scaled:.digits$} {unit}")
 }
 
 /// Three digits, or all of the integer part in groups.
-fn grouped(number: f64) -> String {
-    if number < 100.0 {
-        return format!("{number:.2}");
+fn grouped(number: f64, more: usize) -> String {
+    if number < 100.0 || more > 0 {
+        return format!("{number:.*}", 2 + more);
     }
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -127,8 +133,8 @@ impl Figure {
         (low < high).then_some((low, high))
     }
 
-    fn text(&self, unit: Unit) -> String {
-        let value = unit.show(self.value());
+    fn text(&self, unit: Unit, more: usize) -> String {
+        let value = unit.show_with(self.value(), more);
         match self.spread() {
             Some((low, high)) => format!("{value} ({}–{})", unit.show(low), unit.show(high)),
             None => value,
@@ -194,24 +200,43 @@ impl Comparison {
 
     /// Returns true if a rival is better.
     pub(super) fn is_lost(&self) -> bool {
-        let Some(ours) = self.ours.as_ref().map(Figure::value) else { return false };
-        self.rivals.iter().map(Figure::value).any(|rival| match self.better {
-            Better::Lower => rival < ours * (1.0 - LEAD),
-            Better::Higher => rival * (1.0 - LEAD) > ours,
-            Better::Neither => false,
-        })
+        self.ahead().is_some()
+    }
+
+    /// The best rival that is better, and the factor between it and forebay.
+    fn ahead(&self) -> Option<(&str, f64)> {
+        let ours = self.ours.as_ref()?.value();
+        let factor = |rival: &Figure| match self.better {
+            Better::Lower => ours / rival.value(),
+            Better::Higher => rival.value() / ours,
+            Better::Neither => 0.0,
+        };
+        let factors = self.rivals.iter().map(|rival| (&*rival.subject, factor(rival)));
+        factors
+            .filter(|(_, factor)| *factor > LEAD)
+            .max_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
     /// Name, published figures, rivals, and ours.
     pub(super) fn cells(&self) -> Vec<String> {
         let named = |figures: &[Figure]| {
             let texts = figures.iter().map(|one| {
-                let text = one.text(self.unit);
+                let text = one.text(self.unit, 0);
                 if one.subject.is_empty() { text } else { format!("{} {text}", one.subject) }
             });
             texts.collect::<Vec<_>>().join("; ")
         };
-        let ours = self.ours.as_ref().map_or_else(String::new, |ours| ours.text(self.unit));
+        let ours = self.ours.as_ref().map_or_else(String::new, |ours| {
+            let more =
+                digits_for(ours.value(), self.bound, |one, more| self.unit.show_with(one, more));
+            ours.text(self.unit, more)
+        });
+        let ours = match self.ahead() {
+            // The rival has zero, or forebay has.
+            Some((rival, factor)) if factor.is_infinite() => format!("{ours}, behind {rival}"),
+            Some((rival, factor)) => format!("{ours}, {factor:.2} × behind {rival}"),
+            None => ours,
+        };
         vec![self.name.clone(), named(&self.published), named(&self.rivals), ours]
     }
 

@@ -14,7 +14,7 @@ h3{font-size:1.05rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:.85rem}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top}
-tr.lost td:first-child::after{content:' behind';color:#c2410c;font-size:.75rem}
+tr.lost td:nth-child(4){color:#c2410c}
 tr.missed td:last-child{color:#c2410c;font-weight:bold}
 .bars{display:grid;grid-template-columns:minmax(5rem,28%) 1fr minmax(4.5rem,auto);gap:.1rem .6rem;
 align-items:center;font-size:.85rem;margin:.8rem 0}
@@ -40,8 +40,8 @@ pub(super) fn render(benchmarks: &Map<String, Value>) -> String {
          <link rel=icon href='data:,'>\
          <title>forebay: benchmarks</title><style>{STYLE}</style>\
          <main><h1>Benchmarks of forebay</h1>\
-         <p>Benchmarks in which a rival is ahead in some row come first; those rows say \
-         <i>behind</i>. Published figures come from the named source and from its machine; all \
+         <p>Benchmarks in which a rival is ahead in some row come first; those rows say by how \
+         much; a difference below 2 % counts as none. Published figures come from the named source and from its machine; all \
          others were measured in one run.</p><nav>"
     );
     for (name, _) in &order {
@@ -79,7 +79,11 @@ fn section(page: &mut String, name: &str, benchmark: &Value) {
         text("commit"),
         text("machine")
     );
-    page.push_str(if benchmark["quick"] == true { "; shortened by --quick</p>" } else { "</p>" });
+    page.push_str(if benchmark["quick"] == true {
+        "; shortened by --quick, with few rounds: small differences may be chance</p>"
+    } else {
+        "</p>"
+    });
     for table in tables(benchmark) {
         let _ = write!(page, "<h3>{}</h3>{}{}", cell(&table["title"]), bars(table), lines(table));
         rows(page, table);

@@ -40,6 +40,10 @@ pub fn key_hash(key: KeyRef<'_>) -> u64 {
     decisions::hash(key)
 }
 
+/// Extension of the response of a hit, if the access log may need it: the hash of the key.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyHash(pub(crate) u64);
+
 /// Field with the ids of a trace and of a span (W3C Trace Context).
 pub(crate) const TRACEPARENT: &str = "traceparent";
 

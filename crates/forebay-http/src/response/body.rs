@@ -29,8 +29,6 @@ pub struct ResponseBody {
     source: Source,
     labels: Option<Labels>,
     timing: Timing,
-    /// Hash of the key of a hit, if the access log needs it.
-    key: Option<u64>,
     record: Option<Box<OpenRecord>>,
     /// Marks the request as in progress while the body exists.
     exchange: Option<Exchange>,
@@ -82,7 +80,7 @@ struct PartSequence {
 impl ResponseBody {
     const fn of(source: Source) -> Self {
         let timing = Timing { origin: None, is_sent: false };
-        Self { source, labels: None, timing, key: None, record: None, exchange: None }
+        Self { source, labels: None, timing, record: None, exchange: None }
     }
 
     /// Returns a body of complete bytes.
@@ -141,16 +139,6 @@ impl ResponseBody {
     /// Sets the labels of the response.
     pub(crate) const fn set_labels(&mut self, labels: Labels) {
         self.labels = Some(labels);
-    }
-
-    /// Sets the hash of the key of a hit.
-    pub(crate) const fn set_key(&mut self, key: u64) {
-        self.key = Some(key);
-    }
-
-    /// Returns the hash of the key of a hit, if it is set.
-    pub(crate) const fn key(&self) -> Option<u64> {
-        self.key
     }
 
     /// Returns the labels of the response, if they are set.

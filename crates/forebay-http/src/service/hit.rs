@@ -12,7 +12,7 @@ use super::route::Routed;
 use super::{Service, secure, server_timing};
 use crate::client::credentials;
 use crate::load::selecting;
-use crate::record::{CacheResult, Labels, key_hash};
+use crate::record::{CacheResult, KeyHash, Labels, key_hash};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::RequestHead;
 use crate::rules::{Served, finish};
@@ -95,7 +95,7 @@ impl Service {
         self.metrics.sample(ask.key, &obtained.entry, now);
         response.body_mut().set_labels(Labels::of(routed.slot, CacheResult::Hit));
         if self.may_need_fields() {
-            response.body_mut().set_key(key_hash(ask.key));
+            response.extensions_mut().insert(KeyHash(key_hash(ask.key)));
         }
         server_timing::note(&mut response, routed.site, None);
         response

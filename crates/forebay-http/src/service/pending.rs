@@ -10,8 +10,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::client::peer::ConnectionInfo;
 use crate::record::{
-    ConnectionEnd, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot, TRACEPARENT,
-    key_hash,
+    ConnectionEnd, KeyHash, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot,
+    TRACEPARENT, key_hash,
 };
 use crate::response::body::ResponseBody;
 use crate::service::{Service, server_timing};
@@ -87,7 +87,8 @@ impl<'s> PendingRecord<'s> {
         let head = now.saturating_sub(record.begun);
         record.head = Some(head);
         if let Some(access) = &mut record.access {
-            access.key = response.body().key().or(self.key());
+            let hit = response.extensions().get::<KeyHash>();
+            access.key = hit.map(|hash| hash.0).or_else(|| self.key());
         }
         if response.body().timing().is_sent {
             server_timing::add(response, record.labels.cache, head);

@@ -76,6 +76,7 @@ use output::{FAILED, describe, print_error};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    use_small_pages();
     let code = match Args::parse_from(arguments(std::env::args_os())).command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check(&args),
@@ -94,6 +95,13 @@ fn main() -> ExitCode {
         print_error(format_args!("forebay: {}", describe(&error)));
         FAILED
     }))
+}
+
+/// Lets memory become resident in pages of 4 KiB. The allocator asks for huge pages, in which every
+/// buffer is resident as a whole, however little of it was written.
+fn use_small_pages() {
+    // A kernel that refuses this costs memory, and nothing else.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Arguments for clap. The subcommand `help` has no flags in clap, so `--help` behind it is dropped.

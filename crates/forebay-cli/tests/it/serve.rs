@@ -51,6 +51,18 @@ fn workers_of(pid: u32) -> anyhow::Result<Vec<String>> {
     Ok(names.into_iter().filter(is_worker).collect())
 }
 
+/// In huge pages, an idle connection takes the whole length of its buffers.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn memory_is_resident_in_small_pages() -> anyhow::Result<()> {
+    let cache = serve(&fresh_origin().await?).await?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cache.pid()))?;
+    let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    // A kernel without huge pages has no such line.
+    assert!(enabled.is_none_or(|enabled| enabled.trim() == "0"), "{status}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_memory_tier_has_the_configured_size() -> anyhow::Result<()> {
     let answer = Answer::ok(vec![b'x'; 32 << 10]).field("Cache-Control", "max-age=60");

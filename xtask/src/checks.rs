@@ -191,7 +191,12 @@ const NIGHTLY: &[Step] = &[
         "clippy --manifest-path crates/forebay-bench/Cargo.toml --target-dir target \
          --all-targets --locked --quiet -- -D warnings",
     ),
-    Step::new("benchmarks?", "xtask bench --quick"),
+    Step::new("tables?", "xtask bench --quick"),
+    Step::new(
+        "further benchmarks?",
+        "xtask bench --quick pass miss memory-per-object edge origins tier cluster disk memory observe \
+         hit-ratios rules",
+    ),
     // One of its cases opens the page that the benchmarks have written.
     Step::new("real servers and clients?", "xtask real-software").shows(Shows::LastLine),
     Step::new("pages of the benchmarks?", "xtask bench --check").shows(Shows::LastLine),

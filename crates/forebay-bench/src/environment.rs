@@ -17,12 +17,12 @@ use serde_json::Value;
 pub(crate) struct Options {
     /// Benchmarks to run.
     #[arg(required_unless_present_any = ["list", "quick"])]
-    #[arg(value_parser = crate::BENCHMARKS.iter().map(|one| one.0).collect::<Vec<_>>())]
-    benchmarks: Vec<String>,
+    #[arg(value_parser = crate::all().map(|one| one.0).collect::<Vec<_>>())]
+    pub(crate) benchmarks: Vec<String>,
     /// Lists the benchmarks.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Fewer rounds; without names, all benchmarks.
+    /// Fewer rounds; without names, all tables.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder of the record and of the page; the target folder by default.
@@ -43,10 +43,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn names(&self, benchmark: &str) -> bool {
-        self.benchmarks.is_empty() || self.benchmarks.iter().any(|name| name == benchmark)
-    }
-
     pub(crate) fn report_dir(&self) -> Result<PathBuf> {
         let folder = self.report.clone().map_or_else(target_dir, Ok)?;
         std::fs::create_dir_all(&folder)?;

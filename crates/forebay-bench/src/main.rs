@@ -41,41 +41,51 @@ use report::record::{Record, Run};
 /// Name, content and function of a benchmark.
 type Benchmark = (&'static str, &'static str, fn(&Options) -> Result<Vec<Table>>);
 
-const BENCHMARKS: &[Benchmark] = &[
-    ("hit", "CPU time of an HTTP hit beside other servers and caches", proxy::hit::run),
-    ("http", "three routes at 40 connections beside other HTTP caches", proxy::routes::run),
-    ("pass", "CPU time of a response that is not stored", proxy::pass::run),
-    ("miss", "CPU time of a response that is stored for the first time", proxy::pass::run_misses),
-    ("memory-per-object", "resident memory of small objects, and of churns", proxy::objects::run),
+/// Tables of published texts, and those that compare the first costs of a cache.
+const PUBLISHED: &[Benchmark] = &[
     (
         "stampede",
         "simultaneous callers and clients, beside rivals and a broken origin",
         stampede::run,
     ),
-    ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
-    ("origins", "failing, slow and limited origins, budgets, restarts, compression", origins::run),
+    ("tiers", "reads from memory, Redis and both, beside other libraries", layers::run_tiers),
+    ("http", "three routes at 40 connections beside other HTTP caches", proxy::routes::run),
+    ("payload", "hits by size in memory and Redis", layers::run_payload),
+    ("slow-redis", "libraries and the server with a slow Redis", tier::run_slow),
+    ("dead-redis", "the same with a Redis that is gone in three ways", tier::run_dead),
+    ("memory-pressure", "more values than fit into the bound", layers::run_pressure),
+    ("invalidation", "removals in another process, and tags", layers::run_invalidation),
+    ("restart", "entries on disk after a restart and after a kill", disk::run_restart),
     ("coalescing", "two instances, three modes, a published load in real time", coalescing::run),
     ("codecs", "formats and compressions beside those of Rails and Node.js", codecs::run),
     ("early-refresh", "loads that early refresh prevents, beside other methods", early::run),
-    ("slow-redis", "libraries and the server with a slow Redis", tier::run_slow),
-    ("dead-redis", "the same with a Redis that is gone in three ways", tier::run_dead),
-    ("tiers", "reads from memory, Redis and both, beside other libraries", layers::run_tiers),
-    ("payload", "hits by size in memory and Redis", layers::run_payload),
-    ("memory-pressure", "more values than fit into the bound", layers::run_pressure),
-    ("invalidation", "removals in another process, and tags", layers::run_invalidation),
+    ("hit", "CPU time of an HTTP hit beside other servers and caches", proxy::hit::run),
+    ("library-hit", "a typed hit beside other libraries", library::hits::run),
+    ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
+    ("start-up", "time to the first response beside other HTTP caches", start_up::run),
+];
+
+/// Benchmarks of single parts.
+const FURTHER: &[Benchmark] = &[
+    ("pass", "CPU time of a response that is not stored", proxy::pass::run),
+    ("miss", "CPU time of a response that is stored for the first time", proxy::pass::run_misses),
+    ("memory-per-object", "resident memory of small objects, and of churns", proxy::objects::run),
+    ("edge", "CPU time over TLS and HTTP/2 beside nginx and HAProxy", edge::run),
+    ("origins", "failing, slow and limited origins, budgets, restarts, compression", origins::run),
     ("tier", "a hit in Redis beside the bare client, and foreign values", tier::run),
     ("cluster", "several caches with one Redis: loads, waits, commands", cluster::run),
-    ("restart", "entries on disk after a restart and after a kill", disk::run_restart),
-    ("start-up", "time to the first response beside other HTTP caches", start_up::run),
     ("disk", "the disk tier beside plain files, with a crowd", disk::run),
     ("memory", "resident memory with churn, stalled clients, idle connections", memory::run),
     ("observe", "cost and exactness of metrics, logs, live views and tracing", observe::run),
-    ("library-hit", "a typed hit beside other libraries", library::hits::run),
-    ("memory-per-entry", "heap of an entry beside other libraries", library::entries::run),
     ("hit-ratios", "hits by policy and library, and early refresh over SQLite", library::run),
     ("rules", "time of matching and of loading rules", rules::run),
     ("library", "a typed hit beside other libraries, hit ratios, SQLite", library::run),
 ];
+
+/// All benchmarks.
+pub(crate) fn all() -> impl Iterator<Item = &'static Benchmark> {
+    PUBLISHED.iter().chain(FURTHER)
+}
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -106,13 +116,19 @@ fn main() -> Result<ExitCode> {
     }
     let options = Options::parse();
     if options.list {
-        BENCHMARKS.iter().for_each(|(name, shows, _)| println!("{name:<18} {shows}"));
+        for (title, group) in [("tables", PUBLISHED), ("further benchmarks", FURTHER)] {
+            println!("{title}:");
+            group.iter().for_each(|(name, shows, _)| println!("  {name:<18} {shows}"));
+        }
         return Ok(ExitCode::SUCCESS);
     }
     environment::raise_open_files();
     let mut record = Record::open(&options.report_dir()?)?;
     let mut holds = true;
-    let named: Vec<_> = BENCHMARKS.iter().filter(|(name, ..)| options.names(name)).collect();
+    let named: Vec<_> = match options.benchmarks[..] {
+        [] => PUBLISHED.iter().collect(),
+        ref names => all().filter(|(name, ..)| names.iter().any(|one| one == name)).collect(),
+    };
     for (number, &&(name, shows, run)) in (1..).zip(&named) {
         eprintln!("benchmark {number} of {}: {name}", named.len());
         let began = Instant::now();

@@ -47,14 +47,18 @@ impl Through {
         let folder = tempfile::tempdir()?;
         let cache = async || -> Result<(Cache<V>, Option<Disk>)> {
             let builder = Cache::builder("values").memory(Memory::entries(1_000_000));
-            let builder = builder.ttl(Duration::from_secs(600)).codec(codec.clone());
+            let builder = builder.ttl(Duration::from_secs(600));
             Ok(match self {
+                // It has no bytes, so a codec is refused.
                 Self::Memory => (builder.build()?, None),
                 Self::Disk => {
                     let disk = Disk::open(folder.path(), DISK).await?;
-                    (builder.disk(disk.clone()).build()?, Some(disk))
+                    (builder.codec(codec.clone()).disk(disk.clone()).build()?, Some(disk))
                 }
-                Self::Redis => (builder.redis(patient(redis.url()).await?).build()?, None),
+                Self::Redis => {
+                    let redis = patient(redis.url()).await?;
+                    (builder.codec(codec.clone()).redis(redis).build()?, None)
+                }
             })
         };
         let (writer, disk) = cache().await?;

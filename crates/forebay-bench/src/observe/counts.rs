@@ -35,7 +35,8 @@ pub(super) async fn measure(options: &Options, ground: &Ground) -> Result<Table>
     let mut clients = requests::warm(server.address()).await?;
     clients.merge(requests::send(server.address(), number).await?);
     origin.wait_idle().await?;
-    let samples = settled(&server, clients.total()).await?;
+    let loads = counts.loads.load(Ordering::Relaxed);
+    let samples = settled(&server, clients.total(), loads).await?;
     server.signal(Signal::Term).await?;
     server.wait_exit(SETTLED_MAX).await?;
     let logged = logged(&log)?;
@@ -48,8 +49,8 @@ pub(super) async fn measure(options: &Options, ground: &Ground) -> Result<Table>
         table.figure(format!("responses of kind {cache}"), count as f64, "", Bound::None);
     }
     compare(&mut table, &clients, &samples, &logged);
-    let loads = samples.sum("forebay_loads_total").abs_diff(counts.loads.load(Ordering::Relaxed));
-    table.count("loads_total beside the loads of the origin", loads as f64, 0.0);
+    let by = samples.sum("forebay_loads_total").abs_diff(loads);
+    table.count("loads_total beside the loads of the origin", by as f64, 0.0);
     Ok(table)
 }
 
@@ -66,13 +67,16 @@ async fn start(program: &Path, origin: &str, log: &Path) -> Result<Launched> {
     Launch::binary(program).args(["serve"]).config(&config)?.start().await
 }
 
-/// Waits until all responses are counted.
-async fn settled(server: &Launched, total: u64) -> Result<Samples> {
+/// Waits until all responses are counted, and all loads: the origin may have answered one whose
+/// response forebay has not read yet.
+async fn settled(server: &Launched, total: u64, loads: u64) -> Result<Samples> {
     let begun = Instant::now();
     loop {
         let samples = Samples::of(server).await?;
         let is_late = begun.elapsed() > SETTLED_MAX;
-        if samples.sum("forebay_requests_total") >= total || is_late {
+        let has_all = samples.sum("forebay_requests_total") >= total
+            && samples.sum("forebay_loads_total") >= loads;
+        if has_all || is_late {
             return Ok(samples);
         }
         tokio::time::sleep(POLL).await;

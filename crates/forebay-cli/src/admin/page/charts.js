@@ -53,7 +53,8 @@ function shares(store, series) {
   const all = sumOf(sums.map(([, sum]) => sum));
   sums.sort((one, other) => other[1] - one[1]);
   if (sums.length === 0) return "none";
-  return sums.slice(0, 3).map(([label, sum]) => `${label} ${percent(sum, all)}`).join(", ");
+  const shown = sums.length > 4 ? [...sums.slice(0, 3), ["others", sumOf(sums.slice(3).map(([, sum]) => sum))]] : sums;
+  return shown.map(([label, sum]) => `${label} ${percent(sum, all)}`).join(", ");
 }
 
 /** What the charts show: where, what question they answer, and of which series. */

@@ -5,8 +5,7 @@ import { startActions } from "./actions.js";
 import { hasTraffic, makeCards, showCards } from "./cards.js";
 import { makeCharts } from "./charts.js";
 import { $, make, say } from "./dom.js";
-import { span } from "./format.js";
-import { showHealth, showState } from "./state.js";
+import { showHealth, showSilence, showState } from "./state.js";
 import { Store } from "./store.js";
 import { showCurve, showNotices, showOrigins, showTiers } from "./tables.js";
 import { startTop } from "./top.js";
@@ -118,8 +117,7 @@ function watchSilence() {
   const silence = performance.now() - view.heard;
   if (silence < SILENT_AFTER || !$("token").hidden) return;
   document.body.classList.add("silent");
-  $("reasons").hidden = true;
-  showState("silent", ` for ${span(silence / 1000)}: the admin listener does not answer`);
+  showSilence(silence / 1000);
 }
 
 $("site").addEventListener("change", () => {

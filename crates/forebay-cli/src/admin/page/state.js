@@ -28,6 +28,13 @@ const REASONS = {
   "certificate-overdue": (name) => [`the certificate of ${name} is missing or expires soon`, "Renewal fails; see the log."],
 };
 
+/** What a state means for clients, and what to do next. */
+const MEANINGS = {
+  starting: "Load balancers are told to send no requests. /readyz names the cause.",
+  stopping: "A stop signal came. Requests in progress end, new ones go to other instances, and the process exits.",
+  silent: "Clients may still get responses: only this page is known to be cut off. Request a page of the site, then look at the process.",
+};
+
 const describe = ({ because, name }) => (REASONS[because] ?? (() => [`${because} ${name}`, ""]))(name);
 
 /** Sites whose circuit breaker is not closed. */
@@ -46,6 +53,19 @@ export function showState(state, more = "") {
   document.title = state === "serving" ? "forebay" : `${mark} ${word} – forebay`;
 }
 
+/** Shows what the state means, and the parts that are wrong. */
+function showReasons(state, items) {
+  const all = MEANINGS[state] ? [make("li", {}, MEANINGS[state]), ...items] : items;
+  $("reasons").hidden = all.length === 0;
+  $("reasons").replaceChildren(...all);
+}
+
+/** Shows that the cache does not answer. The tables keep what it told last. */
+export function showSilence(seconds) {
+  showState("silent", ` for ${span(seconds)}: the admin listener does not answer`);
+  showReasons("silent", []);
+}
+
 /** Shows what an event tells about the cache. */
 export function showHealth(event, hasTraffic) {
   const state = event.state === "ready" ? "serving" : event.state;
@@ -61,7 +81,6 @@ export function showHealth(event, hasTraffic) {
   }
   const shown = state === "serving" && failing.length > 0 ? "failing" : state;
   showState(shown in STATES ? shown : "degraded", more);
-  $("reasons").hidden = event.reasons.length + failing.length === 0;
   const items = event.reasons.map((reason) => {
     const [what, effect] = describe(reason);
     const since = new Date(reason.since);
@@ -70,7 +89,7 @@ export function showHealth(event, hasTraffic) {
   });
   items.push(...failing.map((site) => make("li", {}, make("b", {}, `the origin of ${site} fails`),
     ". The circuit breaker holds requests back: visitors get stored responses, or errors.")));
-  $("reasons").replaceChildren(...items);
+  showReasons(state, items);
   const instances = event.instances ? `${event.instances} instance${event.instances === 1 ? "" : "s"} · ` : "";
   say($("facts"), `${instances}up ${span(event.uptime_seconds)} · ${event.version}`);
 }

@@ -479,7 +479,7 @@ fn command(step: &Step) -> Result<Command> {
         false => Command::new(&program),
     };
     command.args(step.is_background.then_some(program)).args(arguments);
-    command.current_dir(workspace::root());
+    process::forget_package(command.current_dir(workspace::root()));
     if step.shows == Shows::Tests && std::env::var_os(TEST_THREADS).is_none() {
         // Most tests wait for servers, so a core can run several.
         let threads = TESTS_PER_CORE * thread::available_parallelism().map_or(1, usize::from);

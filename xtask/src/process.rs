@@ -65,6 +65,17 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Captured
     Ok(Captured { status: in_time.then_some(status), text })
 }
 
+/// Removes the variables about this package that `cargo run` sets. The build script of ring depends on
+/// them, so that a build in `command` and one from a shell would each compile ring's dependents again.
+pub(crate) fn forget_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+}
+
 /// Sends SIGTERM to a child, waits [`STOP_WAIT`], then kills it.
 pub(crate) fn stop(child: &mut Child) -> Result<ExitStatus> {
     if let Some(status) = child.try_wait()? {

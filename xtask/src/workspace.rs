@@ -19,7 +19,7 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
-    command.current_dir(root());
+    process::forget_package(command.current_dir(root()));
     command
 }
 

@@ -63,7 +63,17 @@ pub(crate) fn root() -> &'static Path {
 
 fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(program).args(arguments).current_dir(root()).output()?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    // `cargo run` sets these for this package. The build script of ring depends on them, so that a build
+    // from a shell would compile ring's dependents again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let output = command.output()?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "`cargo {}` failed:\n{error}", arguments.join(" "));
     Ok(output.stdout)

@@ -126,6 +126,7 @@ impl Run<'_> {
         command.args(["-c", script]).current_dir(self.folder);
         command.env("CURL_HOME", self.folder).env("NO_COLOR", "1");
         command.env("PATH", std::env::join_paths(folders).unwrap_or(path));
+        process::forget_package(&mut command);
         command
     }
 }

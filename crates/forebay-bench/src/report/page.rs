@@ -27,7 +27,7 @@ svg.lines{width:100%;height:180px;border-left:1px solid var(--line);border-botto
 polyline{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}
 .legend span{margin-right:1rem}.axis,.from{font-size:.8rem;opacity:.8;overflow-wrap:anywhere}
 pre{overflow-x:auto;font-size:.75rem;white-space:pre-wrap;overflow-wrap:anywhere}
-nav a{margin-right:.8rem;display:inline-block}
+a{color:inherit}nav a{margin-right:.8rem;display:inline-block}
 ";
 
 /// Text of the page. Benchmarks in which a rival is ahead come first.

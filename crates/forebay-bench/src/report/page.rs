@@ -12,7 +12,7 @@ body{overflow-wrap:anywhere;font:16px/1.5 system-ui,sans-serif;max-width:70rem;m
 h2{margin-top:3rem;border-top:2px solid var(--line);padding-top:1rem}
 h3{font-size:1.05rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
-table{border-collapse:collapse;font-size:.85rem}
+table{border-collapse:collapse;font-size:.85rem;overflow-wrap:normal}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top}
 tr.lost td:nth-child(4){color:#c2410c}
 tr.missed td:last-child{color:#c2410c;font-weight:bold}

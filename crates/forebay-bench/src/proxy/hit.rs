@@ -182,7 +182,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let title = format!("pipelined by {PIPELINED}, 1 KiB");
     tables.push(pipelined.table(title.clone(), NGINX_KEPT));
     let to_forebay = pipelined.ratio(NGINX_KEPT, FOREBAY);
-    bounds.figure(format!("{title}: nginx to forebay"), to_forebay, "", Bound::AtLeast(3.0));
+    bounds.figure(format!("{title}: {NGINX_KEPT} to forebay"), to_forebay, "", Bound::AtLeast(3.0));
     let answers = bench.not_modified()?;
     let to_hit = answers.ratio(NOT_MODIFIED, HIT);
     bounds.figure("304 to a hit of 1 KiB", to_hit, "", Bound::AtMost(1.0));

@@ -56,7 +56,7 @@ impl Unit {
         self.show_with(number, 0)
     }
 
-    /// The same with more digits behind the point.
+    /// Returns the text of a number with so many more digits behind the point.
     pub(super) fn show_with(self, number: f64, more: usize) -> String {
         let (one, two) = (1 + more, 2 + more);
         match self {

@@ -31,7 +31,7 @@ const REASONS = {
 /** What a state means for clients, and what to do next. */
 const MEANINGS = {
   starting: "Load balancers are told to send no requests. /readyz names the cause.",
-  stopping: "A stop signal came. Requests in progress end, new ones go to other instances, and the process exits.",
+  stopping: "A stop signal came. Requests in progress end, and then the process exits.",
   silent: "Clients may still get responses: only this page is known to be cut off. Request a page of the site, then look at the process.",
 };
 

@@ -12,9 +12,9 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,9 +23,10 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -34,10 +35,13 @@ use super::streams::{OpenRequest, OpenResponse, Streams};
 use crate::authority::normalise_authority;
 use crate::client::peer::ConnectionInfo;
 use crate::edge::connection::{Connections, respond_to_rejected, stop_requested};
+use crate::edge::woken_only::WokenOnly;
 use crate::request_guard::{
-    BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, HEAD_MAX, RATE_MIN, Rejection,
+    BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, GuardCounters, HEAD_MAX, RATE_MIN,
+    Rejection,
 };
 use crate::response::body::ResponseBody;
+use crate::service::Service;
 
 /// Maximum number of concurrent streams: that of most servers.
 const STREAMS_MAX: u32 = 128;
@@ -67,47 +71,74 @@ const PAGE: usize = 4 << 10;
 /// Interval at which the timeouts of a connection are checked.
 const TICK: Duration = Duration::from_secs(5);
 
+/// Runs streams on the task of their connection until they wait for something, which most hits never
+/// do. Only then a stream gets a task of its own, which would cost a hit as much as its lookup.
+#[derive(Clone, Copy)]
+struct InlineFirst;
+
+impl<F> Executor<F> for InlineFirst
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let mut stream = Box::pin(stream);
+        // The first poll of the task replaces this waker.
+        let first = stream.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if first.is_pending() {
+            tokio::spawn(stream);
+        }
+    }
+}
+
+/// What the streams of a connection share.
+struct StreamContext {
+    service: Arc<Service>,
+    counters: Arc<GuardCounters>,
+    info: ConnectionInfo,
+    streams: Arc<Streams>,
+    /// Time limit of request bodies; see [`ClientTimeouts`](crate::request_guard::ClientTimeouts).
+    body_window: Duration,
+}
+
 impl Connections {
     /// Serves an HTTP/2 connection. `received` are bytes that were read already.
-    pub(super) async fn serve_http2<S>(
-        mut self,
-        stream: S,
-        received: BytesMut,
-        info: ConnectionInfo,
-    ) where
+    pub(super) async fn serve_http2<S>(self, stream: S, received: BytesMut, info: ConnectionInfo)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let peer = info.peer;
         let streams = Streams::new(self.service.metrics().h2_streams());
         let guard = FrameGuard::new(stream, received, streams.clone(), self.counters.clone());
         let head = guard.head();
-        let (info, connections, opening) = (Arc::new(info), self.clone(), streams.clone());
+        let context = Arc::new(self.stream_context(info, streams.clone()));
         let answer = service_fn(move |request: Request<Incoming>| {
-            let (open, info, connections) = (opening.open(), info.clone(), connections.clone());
-            async move { Ok::<_, Infallible>(connections.answer_http2(request, &info, open).await) }
+            let (open, context) = (context.streams.open(), context.clone());
+            async move { Ok::<_, Infallible>(context.answer(request, open).await) }
         });
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let mut builder = http2::Builder::new(InlineFirst);
         builder
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(u32::try_from(HEAD_MAX).unwrap_or(u32::MAX))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER);
-        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(guard), answer));
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(guard), answer));
+        let mut stop = self.stop.clone();
+        let mut stop = pin!(WokenOnly::new(async move { stop_requested(&mut stop).await }));
         let mut is_stopping = false;
-        let linger = self.timeouts.linger_timeout;
         loop {
             let ended = tokio::select! {
+                biased;
                 ended = &mut connection => Some(ended),
-                () = stop_requested(&mut self.stop), if !is_stopping => None,
-                () = sleep(TICK) => {
+                () = &mut stop, if !is_stopping => None,
+                () = WokenOnly::new(sleep(TICK)) => {
                     match self.expired(&streams, head.elapsed()) {
                         None => continue,
                         Some(timeout) => self.counters.count_timeout(timeout),
                     }
                     // Idle or stuck: there is no response to wait for.
                     connection.as_mut().graceful_shutdown();
-                    let _ = timeout(linger, &mut connection).await;
+                    let _ = timeout(self.timeouts.linger_timeout, &mut connection).await;
                     return;
                 }
             };
@@ -125,6 +156,11 @@ impl Connections {
         }
     }
 
+    fn stream_context(&self, info: ConnectionInfo, streams: Arc<Streams>) -> StreamContext {
+        let (service, counters) = (self.service.clone(), self.counters.clone());
+        StreamContext { service, counters, info, streams, body_window: self.timeouts.body_window }
+    }
+
     /// Returns the timeout of a connection that must end.
     fn expired(&self, streams: &Streams, head: Option<Duration>) -> Option<ExpiredTimeout> {
         let (now, timeouts) = (Instant::now(), &self.timeouts);
@@ -140,23 +176,23 @@ impl Connections {
             _ => None,
         }
     }
+}
 
-    async fn answer_http2(
-        self,
+impl StreamContext {
+    async fn answer(
+        &self,
         mut request: Request<Incoming>,
-        info: &ConnectionInfo,
         open: OpenRequest,
     ) -> Response<SlicedBody> {
         let response = match check(&mut request) {
             Ok(()) => {
-                let window = self.timeouts.body_window;
-                let request = request.map(|body| TimedBody::new(body, window));
-                self.service.handle_during(request, info, None).await
+                let request = request.map(|body| TimedBody::new(body, self.body_window));
+                self.service.handle_during(request, &self.info, None).await
             }
             Err(why) => {
                 self.counters.count_framing_error(why);
                 let number = self.counters.next_rejection();
-                respond_to_rejected(Rejection::Framing(why), number, &self.service, info)
+                respond_to_rejected(Rejection::Framing(why), number, &self.service, &self.info)
             }
         };
         let open = open.answered();
@@ -291,12 +327,12 @@ pub(super) struct SlicedBody {
 }
 
 impl SlicedBody {
-    fn hand(&mut self) -> Frame<Bytes> {
+    fn hand(&mut self, now: Instant) -> Frame<Bytes> {
         let is_aligned = self.piece.as_ptr().addr().is_multiple_of(PAGE);
         let longest = if is_aligned && self.piece.len() > PAGE { FIRST_SLICE } else { SLICE };
         let piece = self.piece.split_to(self.piece.len().min(longest));
         self.handed = piece.len();
-        self.open.waits();
+        self.open.waits(now);
         Frame::data(piece)
     }
 }
@@ -318,9 +354,10 @@ impl Body for SlicedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
-        this.open.is_asked(std::mem::take(&mut this.handed));
+        let now = Instant::now();
+        this.open.is_asked(std::mem::take(&mut this.handed), now);
         if !this.piece.is_empty() {
-            return Poll::Ready(Some(Ok(this.hand())));
+            return Poll::Ready(Some(Ok(this.hand(now))));
         }
         let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
             Some(Ok(frame)) => frame,
@@ -329,7 +366,7 @@ impl Body for SlicedBody {
         match frame.into_data() {
             Ok(data) => {
                 this.piece = data;
-                Poll::Ready(Some(Ok(this.hand())))
+                Poll::Ready(Some(Ok(this.hand(now))))
             }
             Err(trailers) => Poll::Ready(Some(Ok(trailers))),
         }

@@ -122,11 +122,16 @@ impl Streams {
         }
     }
 
-    fn end(&self) {
+    /// Notes the end of a stream, and frees the slot of its response.
+    fn end(&self, slot: Option<usize>) {
+        let now = Instant::now();
         let mut state = self.state.lock();
+        if let Some(slot) = slot {
+            state.readers[slot] = None;
+        }
         state.open -= 1;
+        state.idle_since = now;
         self.open_streams.dec();
-        state.idle_since = Instant::now();
     }
 }
 
@@ -152,21 +157,22 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         if !self.is_answered {
             self.streams.reset();
-            self.streams.end();
+            self.streams.end(None);
         }
     }
 }
 
 impl OpenResponse {
     /// Starts the clock: the client must read what was sent.
-    pub(super) fn waits(&self) {
-        self.with(|reader| reader.waiting_since = Some(Instant::now()));
+    pub(super) fn waits(&self, now: Instant) {
+        self.with(|reader| reader.waiting_since = Some(now));
     }
 
     /// Stops the clock: the client has taken `bytes`, and the connection asks for more.
-    pub(super) fn is_asked(&self, bytes: usize) {
+    pub(super) fn is_asked(&self, bytes: usize, now: Instant) {
         self.with(|reader| {
-            let waited = reader.waiting_since.take().map_or(Duration::ZERO, |at| at.elapsed());
+            let since = reader.waiting_since.take().unwrap_or(now);
+            let waited = now.saturating_duration_since(since);
             let allowed =
                 Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX) / RATE_MIN;
             reader.behind = (reader.behind + waited).saturating_sub(allowed);
@@ -183,8 +189,7 @@ impl OpenResponse {
 
 impl Drop for OpenResponse {
     fn drop(&mut self) {
-        self.streams.state.lock().readers[self.slot] = None;
-        self.streams.end();
+        self.streams.end(Some(self.slot));
     }
 }
 
@@ -237,10 +242,10 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(streams.has_slow_reader(Instant::now(), window));
         // 64 KiB earn 64 s; while the origin is waited for, the clock stands still.
-        response.is_asked(64 << 10);
+        response.is_asked(64 << 10, Instant::now());
         tokio::time::advance(Duration::from_secs(1_000)).await;
         assert!(!streams.has_slow_reader(Instant::now(), window));
-        response.waits();
+        response.waits(Instant::now());
         tokio::time::advance(Duration::from_secs(64)).await;
         assert!(streams.has_slow_reader(Instant::now(), window));
         assert_eq!(streams.idle(Instant::now()), None);

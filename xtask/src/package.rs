@@ -112,11 +112,17 @@ pub(crate) fn run(options: Options) -> Result<()> {
 
 /// Builds the static binary in the profile of releases.
 fn build(target: &str) -> Result<PathBuf> {
+    // Toolchains that rustup does not manage have their own ways to install a target.
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", target]).current_dir(workspace::root());
+    let added = succeed(&mut rustup);
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--locked", "--profile", "dist", "--package", "forebay-cli"]);
     cargo.args(["--target", target]).env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
-    succeed(&mut cargo)
-        .with_context(|| format!("if the target is missing: rustup target add {target}"))?;
+    succeed(&mut cargo).with_context(|| match added {
+        Ok(_) => "the static binary cannot be built".to_owned(),
+        Err(error) => format!("the target {target} may be missing: {error:#}"),
+    })?;
     Ok(workspace::target_dir()?.join(target).join("dist/forebay"))
 }
 

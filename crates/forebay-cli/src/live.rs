@@ -24,8 +24,9 @@ use tail::Tail;
 use top::Top;
 pub(crate) use top::{LISTS, TopReport};
 
-/// Interval at which the rings are emptied: 4,096 responses in each allow 80,000 a second.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which the rings are emptied while a client listens. It is short, because responses that
+/// are still in the cache of the processor cost half as much; 4,096 in each ring allow 400,000 a second.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Interval at which loads are counted while no client listens.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -170,7 +171,6 @@ impl Live {
     /// Empties the feeds once. Returns false if no client listens.
     fn drain(&self) -> bool {
         self.count_loads();
-        let entries = self.service.feed().drain();
         let mut state = self.state.lock();
         state.tails.retain(Tail::is_open);
         let (now, redaction) = (Instant::now(), self.log.redaction());
@@ -179,20 +179,21 @@ impl Live {
             state.top.set_listened(false, now);
         }
         let is_counted = state.top_asked.is_some();
-        for entry in &entries {
+        let State { tails, top, .. } = &mut *state;
+        self.service.feed().drain(|entry| {
             let access = entry.access();
             let (at, redaction) = (entry.at, &*redaction);
             let line = Line { entry: &access, at, redaction, sample: None };
-            state.tails.iter_mut().for_each(|tail| tail.add(&line, now));
+            tails.iter_mut().for_each(|tail| tail.add(&line, now));
             if is_counted {
-                state.top.add(&access, redaction);
+                top.add(&access, redaction);
             }
-        }
+        });
         state.tails.iter_mut().for_each(Tail::flush);
         let is_used = !state.tails.is_empty() || is_counted;
         if !is_used && self.service.feed().is_open() {
             self.service.open_feed(false);
-            drop(self.service.feed().drain());
+            self.service.feed().clear();
         }
         is_used
     }

@@ -34,8 +34,8 @@ use crate::compress::choose::choose_as;
 use crate::load::selecting;
 use crate::phase::Phase;
 use crate::record::{
-    CacheResult, ConnectionEnd, IS_RECORDED, Labels, Outcome, Record, RequestFields, TRACEPARENT,
-    key_hash,
+    CacheResult, ConnectionEnd, IS_RECORDED, Labels, LoggedHead, Outcome, Record, RequestFields,
+    TRACEPARENT, key_hash,
 };
 use crate::request_guard::{DirectOutput, DirectResponder};
 use crate::rules::{RequestRules, RoutedRequest};
@@ -140,19 +140,25 @@ impl DirectHits {
         written: &Written,
         key: KeyRef<'_>,
     ) -> Option<Box<RequestFields>> {
-        let trace = self.service.begin_hit_trace(request.lines_named(TRACEPARENT).next());
+        let trace = self.service.begin_hit_trace(|| request.lines_named(TRACEPARENT).next());
         if trace.is_none() && !self.service.needs_fields() {
             return None;
         }
-        let fields = RequestFields::of(self.service.request_id(), peer, request);
-        let (version, host) = (Version::HTTP_11, request.head.host.as_bytes());
-        let mut fields = fields.with_line(request.method(), request.head.target, version, host);
+        let head = LoggedHead {
+            method: request.method(),
+            target: request.head.target,
+            version: Version::HTTP_11,
+            host: request.head.host,
+            user_agent: request.user_agent(),
+            referer: request.referer(),
+        };
+        let mut fields = RequestFields::of(self.service.request_id(), peer, Some(head));
         let CacheStatus { ttl, detail, .. } = written.cache_status;
         let (age, detail) = (Some(written.age), detail.map(Into::into));
         fields.outcome = Outcome { ttl, age, detail, ..Outcome::default() };
         fields.key = Some(key_hash(key));
         fields.trace = trace;
-        Some(Box::new(fields))
+        Some(fields)
     }
 }
 

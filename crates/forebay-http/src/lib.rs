@@ -63,7 +63,7 @@ pub use phase::Phase;
 pub use record::{
     AccessEntry, AccessLog, CacheResult, End, Feed, FeedEntry, IS_RECORDED, KeySample, KeySamples,
     LoadEntry, LoadExchange, LoadFeed, LoadSpan, MethodLabel, Outcome, RequestFields, RequestId,
-    RequestSpan, SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer, key_hash,
+    RequestSpan, SiteSlot, SpanExporter, TierEvent, TraceSettings, Tracer, hexadecimal, key_hash,
 };
 pub use response::body::ResponseBody;
 pub use service::Service;

@@ -20,6 +20,7 @@ use std::time::Duration;
 use forebay_core::{KeyRef, Why};
 use http::{Method, StatusCode};
 
+pub(crate) use access::LoggedHead;
 pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
 pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
@@ -78,13 +79,28 @@ impl RequestId {
     /// Returns the id as text.
     #[must_use]
     pub fn digits(self) -> [u8; 16] {
-        let bytes = self.0.to_be_bytes();
-        std::array::from_fn(|place| {
-            let byte = bytes[place / 2];
-            let digit = if place % 2 == 0 { byte >> 4 } else { byte & 0xf };
-            b"0123456789abcdef"[usize::from(digit)]
-        })
+        hexadecimal(self.0)
     }
+}
+
+/// Both hexadecimal digits of each byte.
+const DIGITS: [[u8; 2]; 256] = {
+    let (digits, mut pairs, mut byte) = (b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < pairs.len() {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// Returns the 16 hexadecimal digits of a number.
+#[must_use]
+pub fn hexadecimal(number: u64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {
+        *pair = DIGITS[usize::from(byte)];
+    }
+    digits
 }
 
 impl fmt::Display for RequestId {

@@ -165,7 +165,10 @@ impl Service {
     }
 
     /// Begins the trace of a hit with this `traceparent`, if it is traced.
-    pub(crate) fn begin_hit_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+    pub(crate) fn begin_hit_trace<'a>(
+        &self,
+        traceparent: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> Option<Arc<RequestTrace>> {
         self.recorder.begin_hit_trace(traceparent)
     }
 
@@ -304,7 +307,7 @@ impl Service {
         peer: &Peer,
     ) {
         let mut record = Record::rejected(response.status(), self.engine.clock().exact());
-        let fields = || Box::new(RequestFields::of(id, peer, &HeaderMap::new()));
+        let fields = || RequestFields::of(id, peer, None);
         record.access = self.recorder.needs_fields().then(fields);
         self.record(response, record);
     }

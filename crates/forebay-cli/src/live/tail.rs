@@ -99,9 +99,9 @@ fn text(line: &Line<'_>) -> String {
     let request = access.request;
     let why = access.why.map_or_else(String::new, |why| format!(" ({why})"));
     let end = access.end.label().map_or_else(String::new, |end| format!(", {end}"));
-    let target = redaction.target(&request.target);
+    let target = redaction.target(request.target());
     let target: String = target.chars().filter(|letter| !letter.is_control()).collect();
-    let host: String = request.host.chars().filter(|letter| !letter.is_control()).collect();
+    let host: String = request.host().chars().filter(|letter| !letter.is_control()).collect();
     format!(
         "{} {} {} {}{} {}{why} head {:.3} ms, {} bytes{end}",
         time_of_day(at),

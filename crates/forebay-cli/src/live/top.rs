@@ -3,9 +3,9 @@
 //! Lists of loads are always counted; lists of requests while a client listens.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use ahash::RandomState;
 use forebay_http::{AccessEntry, LoadEntry};
 use serde::{Deserialize, Serialize};
 
@@ -149,8 +149,8 @@ impl Top {
         period.responses += 1;
         let request = access.request;
         // The name is made only when it takes a counter.
-        let target = redaction.target(&request.target);
-        let host = shortened(&request.host, NAME_MAX);
+        let target = redaction.target(request.target());
+        let host = shortened(request.host(), NAME_MAX);
         let target = shortened(&target, NAME_MAX - host.len());
         let url = || [host, target].concat().into_boxed_str();
         let hash = self.seeds.hash_one((host, target));

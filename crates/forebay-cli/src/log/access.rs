@@ -16,7 +16,7 @@ use forebay_http::{AccessEntry, AccessLog, CacheResult, End, RequestId};
 use super::queue::LogQueue;
 
 pub(crate) use fields::{Field, FieldValue};
-pub(super) use fields::{write_json, write_logfmt};
+pub(super) use fields::{FieldOutput, JsonObject, LogfmtPairs};
 pub(crate) use redact::Redaction;
 pub(crate) use time::rfc_3339;
 
@@ -101,8 +101,12 @@ impl Line<'_> {
         match format {
             Format::Common => combined::write(self, false, line),
             Format::Combined => combined::write(self, true, line),
-            Format::Logfmt => write_logfmt(|add| self.each_field(add), line),
-            Format::Json => write_json(|add| self.each_field(add), line),
+            Format::Logfmt => self.each_field(&mut LogfmtPairs::begin(line)),
+            Format::Json => {
+                let mut object = JsonObject::begin(line);
+                self.each_field(&mut object);
+                object.end();
+            }
         }
     }
 }

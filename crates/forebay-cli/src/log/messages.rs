@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::access::{FieldValue, write_json, write_logfmt};
+use super::access::{FieldOutput, FieldValue, JsonObject, LogfmtPairs};
 
 /// Maximum length of a text in bytes; what a peer sent may be longer.
 const TEXT_MAX: usize = 2 << 10;
@@ -35,23 +35,21 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let line = self.line(*event.metadata().level(), SystemTime::now(), fields);
+        let line = self.line(*event.metadata().level(), SystemTime::now(), &fields);
         writeln!(writer, "{}", String::from_utf8_lossy(&line))
     }
 }
 
 impl MessageFormat {
-    fn line(self, level: Level, at: SystemTime, fields: Fields) -> Vec<u8> {
-        let each = |add: &mut dyn FnMut(&'static str, FieldValue<'_>)| {
-            add("ts", FieldValue::Time(at));
-            add("level", word(level).into());
-            add("msg", (&*fields.message).into());
-            fields.others.iter().for_each(|(name, value)| add(name, value.into()));
-        };
+    fn line(self, level: Level, at: SystemTime, fields: &Fields) -> Vec<u8> {
         let mut line = Vec::new();
         match self {
-            Self::Logfmt => write_logfmt(each, &mut line),
-            Self::Json => write_json(each, &mut line),
+            Self::Logfmt => fields.write(level, at, &mut LogfmtPairs::begin(&mut line)),
+            Self::Json => {
+                let mut object = JsonObject::begin(&mut line);
+                fields.write(level, at, &mut object);
+                object.end();
+            }
         }
         line
     }
@@ -77,6 +75,13 @@ struct Fields {
 impl Fields {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
         self.others.push((field.name(), value.into()));
+    }
+
+    fn write(&self, level: Level, at: SystemTime, output: &mut impl FieldOutput) {
+        output.add("ts", &FieldValue::Time(at));
+        output.add("level", &word(level).into());
+        output.add("msg", &(&*self.message).into());
+        self.others.iter().for_each(|(name, value)| output.add(name, &value.into()));
     }
 }
 
@@ -129,7 +134,7 @@ mod tests {
             for format in [MessageFormat::Logfmt, MessageFormat::Json] {
                 let mut fields = Fields::default();
                 event.record(&mut fields);
-                let line = format.line(*event.metadata().level(), UNIX_EPOCH, fields);
+                let line = format.line(*event.metadata().level(), UNIX_EPOCH, &fields);
                 self.0.lock().push(String::from_utf8(line).unwrap());
             }
         }

@@ -139,12 +139,12 @@ pub(super) fn of_request(span: &RequestSpan<'_>, redaction: &Redaction) -> Vec<u
     message.times(span.begun, entry.total);
     message.add_method(method, &request.method);
     message.add("url.scheme", Text(request.scheme.as_str()));
-    message.add_text("server.address", Some(&*request.host).filter(|host| !host.is_empty()));
-    message.add_target(&request.target, redaction);
+    message.add_text("server.address", Some(request.host()).filter(|host| !host.is_empty()));
+    message.add_target(request.target(), redaction);
     message.add_text("network.protocol.version", request.protocol.strip_prefix("HTTP/"));
     let client = redaction.address(request.client).map(|client| client.to_string());
     message.add_text("client.address", client.as_deref());
-    message.add_text("user_agent.original", request.user_agent.as_deref());
+    message.add_text("user_agent.original", request.user_agent());
     message.add("forebay.site", Text(entry.site));
     message.add("forebay.cache", Text(entry.cache.label()));
     message.add_text("forebay.why", entry.why);

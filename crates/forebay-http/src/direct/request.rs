@@ -17,6 +17,8 @@ pub(super) struct PlainRequest<'a> {
     present: Present,
     /// Value of the only `Accept-Encoding`; empty if there is none or more than one.
     codings: &'a [u8],
+    user_agent: Option<FieldLine<'a>>,
+    referer: Option<FieldLine<'a>>,
 }
 
 /// Set of the known fields that a request has.
@@ -31,6 +33,10 @@ enum Role {
     /// Only hyper and the service handle it.
     Special,
     Connection,
+    /// Only the log shows it.
+    UserAgent,
+    /// Only the log shows it.
+    Referer,
     /// Read only if it selects a variant.
     Other,
 }
@@ -63,8 +69,10 @@ fn role(name: &[u8]) -> Role {
         6 if is(b"cookie") => Role::Known(Present::COOKIE),
         6 if is(b"pragma") => Role::Known(Present::PRAGMA),
         6 if is(b"expect") => Role::Special,
+        7 if name == b"Referer" || is(b"referer") => Role::Referer,
         8 if is(b"if-match") || is(b"if-range") => Role::Special,
         10 if is(b"connection") => Role::Connection,
+        10 if name == b"User-Agent" || is(b"user-agent") => Role::UserAgent,
         13 if is(b"cache-control") => Role::Known(Present::CACHE_CONTROL),
         13 if is(b"authorization") => Role::Known(Present::AUTHORIZATION),
         13 if is(b"if-none-match") => Role::Known(Present::IF_NONE_MATCH),
@@ -80,6 +88,7 @@ impl<'a> PlainRequest<'a> {
     /// if the scanner and hyper must handle it.
     pub(super) fn parse(received: &'a [u8]) -> Option<Self> {
         let (mut present, mut codings) = (Present::default(), None);
+        let (mut user_agent, mut referer) = (None, None);
         let head = PlainHead::read(received, |line| match role(line.name) {
             Role::Codings => {
                 if codings.replace(line.trimmed()).is_some() {
@@ -95,10 +104,19 @@ impl<'a> PlainRequest<'a> {
                 present.0 |= Present::CONNECTION;
                 true
             }
+            Role::UserAgent => {
+                user_agent.get_or_insert(*line);
+                true
+            }
+            Role::Referer => {
+                referer.get_or_insert(*line);
+                true
+            }
             Role::Special | Role::Connection => false,
             Role::Other => true,
         })?;
-        Some(Self { head, present, codings: codings.unwrap_or_default() })
+        let codings = codings.unwrap_or_default();
+        Some(Self { head, present, codings, user_agent, referer })
     }
 
     /// Returns GET or HEAD.
@@ -109,6 +127,16 @@ impl<'a> PlainRequest<'a> {
     /// Returns `true` for a HEAD request.
     pub(super) fn is_head(&self) -> bool {
         self.head.is_head
+    }
+
+    /// Returns the value of `User-Agent`.
+    pub(super) fn user_agent(&self) -> Option<&'a [u8]> {
+        self.user_agent.as_ref().map(FieldLine::trimmed)
+    }
+
+    /// Returns the value of `Referer`.
+    pub(super) fn referer(&self) -> Option<&'a [u8]> {
+        self.referer.as_ref().map(FieldLine::trimmed)
     }
 
     /// Returns the coding for the client; see [`negotiate`].

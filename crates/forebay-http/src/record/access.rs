@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_semantics::{FieldLines, PeerAddress, Scheme};
-use http::header::{AGE, CACHE_STATUS, HeaderMap, REFERER, USER_AGENT};
+use forebay_semantics::{PeerAddress, Scheme};
+use http::header::{AGE, CACHE_STATUS, HeaderMap};
 use http::{Method, Version};
 
 use super::{CacheResult, End, Record, RequestId, RequestTrace};
@@ -85,12 +85,8 @@ impl<'a> AccessEntry<'a> {
 pub struct RequestFields {
     /// Id of the request, also on error pages and in warnings.
     pub id: RequestId,
-    /// Value of `Host`, or the authority of the target; empty if there is none.
-    pub host: Box<str>,
     /// Request method; `-` if the message is not a valid request.
     pub method: Cow<'static, str>,
-    /// Request target; `-` if the message is not a valid request.
-    pub target: Box<str>,
     /// Protocol version, such as `HTTP/1.1`; empty if the message is not a valid request.
     pub protocol: &'static str,
     /// Scheme, as far as trusted proxies tell.
@@ -99,16 +95,33 @@ pub struct RequestFields {
     pub client: PeerAddress,
     /// Other end of the connection.
     pub peer: PeerAddress,
-    /// Value of `User-Agent`.
-    pub user_agent: Option<Box<str>>,
-    /// Value of `Referer`.
-    pub referer: Option<Box<str>>,
     /// Hash of the key; `None` if no entry was looked up. See [`key_hash`](super::key_hash).
     pub key: Option<u64>,
     /// Parameters of the member of this cache in `Cache-Status`, and the age of the response.
     pub outcome: Outcome,
     /// Trace, if requests are traced.
     pub(crate) trace: Option<Arc<RequestTrace>>,
+    /// Values one after another, in one piece of memory.
+    values: String,
+    host: Span,
+    target: Span,
+    user_agent: Option<Span>,
+    referer: Option<Span>,
+}
+
+/// Place of a value in [`RequestFields::values`]: start and end in bytes. Four values of
+/// [`VALUE_MAX`] bytes fit.
+type Span = (u16, u16);
+
+/// Parts of the head of a valid request that the log shows.
+pub(crate) struct LoggedHead<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a str,
+    pub(crate) version: Version,
+    /// Value of `Host`, or the authority of the target; empty if there is none.
+    pub(crate) host: &'a str,
+    pub(crate) user_agent: Option<&'a [u8]>,
+    pub(crate) referer: Option<&'a [u8]>,
 }
 
 /// Facts about a response from its own fields.
@@ -154,24 +167,38 @@ impl Outcome {
 }
 
 impl RequestFields {
-    /// Collects the facts about a request.
-    pub(crate) fn of(id: RequestId, peer: &Peer, headers: &impl FieldLines) -> Self {
-        let value = |name| headers.lines(name).next().map(text);
-        Self {
+    /// Collects the facts about a request; `head` is `None` if the message is not a valid request.
+    pub(crate) fn of(id: RequestId, peer: &Peer, head: Option<LoggedHead<'_>>) -> Box<Self> {
+        let (mut method, mut protocol) = (Cow::Borrowed("-"), "");
+        let (mut target, mut host) = ("-", "");
+        let (mut user_agent, mut referer) = (None, None);
+        if let Some(head) = head {
+            (method, protocol) = (method_text(head.method), protocol_text(head.version));
+            // User information may be a password.
+            let at = head.host.bytes().rposition(|byte| byte == b'@');
+            host = &head.host[at.map_or(0, |at| at + 1)..];
+            target = head.target;
+            (user_agent, referer) = (head.user_agent, head.referer);
+        }
+        let optional = |value: Option<&[u8]>| value.map_or(0, <[u8]>::len);
+        let length = host.len() + target.len() + optional(user_agent) + optional(referer);
+        let mut values = String::with_capacity(length.min(4 * VALUE_MAX));
+        Box::new(Self {
+            host: add_text(&mut values, host),
+            target: add_text(&mut values, target),
+            user_agent: user_agent.map(|value| add_value(&mut values, value)),
+            referer: referer.map(|value| add_value(&mut values, value)),
+            values,
             id,
-            host: Box::default(),
-            method: "-".into(),
-            target: "-".into(),
-            protocol: "",
+            method,
+            protocol,
             scheme: peer.scheme,
             client: peer.client,
             peer: peer.socket,
-            user_agent: value(&USER_AGENT),
-            referer: value(&REFERER),
             key: None,
             outcome: Outcome::default(),
             trace: None,
-        }
+        })
     }
 
     /// Returns the id of the trace, if it is recorded.
@@ -180,33 +207,74 @@ impl RequestFields {
         self.trace.as_ref()?.recorded_id()
     }
 
-    /// Adds the request line and the host, without user information, which may be a password.
-    pub(crate) fn with_line(
-        self,
-        method: &Method,
-        target: &str,
-        version: Version,
-        host: &[u8],
-    ) -> Self {
-        let protocol = match version {
-            Version::HTTP_2 => "HTTP/2",
-            Version::HTTP_10 => "HTTP/1.0",
-            _ => "HTTP/1.1",
-        };
-        let host = host.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
-        let method = match method {
-            // The two most frequent methods need no memory.
-            method if *method == Method::GET => Cow::Borrowed("GET"),
-            method if *method == Method::HEAD => Cow::Borrowed("HEAD"),
-            method => Cow::Owned(text(method.as_str().as_bytes()).into()),
-        };
-        Self { method, target: text(target.as_bytes()), protocol, host: text(host), ..self }
+    /// Returns the value of `Host`, or the authority of the target, without user information; empty
+    /// if there is none.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.value(self.host)
+    }
+
+    /// Returns the request target; `-` if the message is not a valid request.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.value(self.target)
+    }
+
+    /// Returns the value of `User-Agent`.
+    #[must_use]
+    pub fn user_agent(&self) -> Option<&str> {
+        Some(self.value(self.user_agent?))
+    }
+
+    /// Returns the value of `Referer`.
+    #[must_use]
+    pub fn referer(&self) -> Option<&str> {
+        Some(self.value(self.referer?))
+    }
+
+    /// Returns the memory of the facts in bytes.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>() + self.values.capacity() + self.method.len()
+    }
+
+    fn value(&self, (start, end): Span) -> &str {
+        &self.values[usize::from(start)..usize::from(end)]
     }
 }
 
-/// Returns a value of at most [`VALUE_MAX`] bytes.
-fn text(value: &[u8]) -> Box<str> {
-    String::from_utf8_lossy(&value[..value.len().min(VALUE_MAX)]).into()
+/// Adds a text of at most [`VALUE_MAX`] bytes, and returns its place.
+fn add_text(values: &mut String, text: &str) -> Span {
+    let place = |values: &String| u16::try_from(values.len()).unwrap_or(u16::MAX);
+    let start = place(values);
+    values.push_str(&text[..text.floor_char_boundary(VALUE_MAX)]);
+    (start, place(values))
+}
+
+fn add_value(values: &mut String, value: &[u8]) -> Span {
+    match str::from_utf8(value) {
+        Ok(text) => add_text(values, text),
+        Err(_) => add_text(values, &String::from_utf8_lossy(value)),
+    }
+}
+
+fn method_text(method: &Method) -> Cow<'static, str> {
+    match method {
+        // The two most frequent methods need no memory.
+        method if *method == Method::GET => Cow::Borrowed("GET"),
+        method if *method == Method::HEAD => Cow::Borrowed("HEAD"),
+        method => {
+            let name = method.as_str();
+            Cow::Owned(name[..name.len().min(VALUE_MAX)].to_owned())
+        }
+    }
+}
+
+const fn protocol_text(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_2 => "HTTP/2",
+        Version::HTTP_10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    }
 }
 
 #[cfg(test)]

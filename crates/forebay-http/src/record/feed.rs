@@ -50,6 +50,8 @@ struct Ring {
 pub struct Feed {
     is_open: AtomicBool,
     rings: [Mutex<Ring>; RINGS],
+    /// Memory of a ring that was emptied, for the next one.
+    emptied: Mutex<VecDeque<FeedEntry>>,
     dropped: AtomicU64,
 }
 
@@ -78,15 +80,7 @@ impl FeedEntry {
     }
 
     fn size(&self) -> usize {
-        let RequestFields { host, method, target, user_agent, referer, .. } = &*self.request;
-        let optional = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        size_of::<Self>()
-            + size_of::<RequestFields>()
-            + host.len()
-            + method.len()
-            + target.len()
-            + optional(user_agent)
-            + optional(referer)
+        size_of::<Self>() + self.request.size()
     }
 }
 
@@ -135,11 +129,27 @@ impl Feed {
         ring.entries.push_back(entry);
     }
 
-    /// Takes all responses out of the rings.
-    #[must_use]
-    pub fn drain(&self) -> Vec<FeedEntry> {
-        let take = |ring: &Mutex<Ring>| std::mem::take(&mut *ring.lock()).entries;
-        self.rings.iter().flat_map(take).collect()
+    /// Takes all responses out of the rings, and calls `each` with those of one ring after another.
+    /// The rings keep their memory until [`clear`](Self::clear).
+    pub fn drain(&self, mut each: impl FnMut(&FeedEntry)) {
+        let mut emptied = self.emptied.lock();
+        for ring in &self.rings {
+            {
+                let mut ring = ring.lock();
+                if ring.entries.is_empty() {
+                    continue;
+                }
+                std::mem::swap(&mut ring.entries, &mut emptied);
+                ring.bytes = 0;
+            }
+            emptied.drain(..).for_each(|entry| each(&entry));
+        }
+    }
+
+    /// Drops all responses and the memory of the rings.
+    pub fn clear(&self) {
+        *self.emptied.lock() = VecDeque::new();
+        self.rings.iter().for_each(|ring| *ring.lock() = Ring::default());
     }
 
     /// Returns the number of responses that were dropped because their ring was full.
@@ -152,7 +162,7 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use forebay_semantics::PeerAddress;
-    use http::{HeaderMap, Method, StatusCode};
+    use http::{Method, StatusCode};
 
     use super::*;
     use crate::client::peer::{ConnectionInfo, Peer};
@@ -163,19 +173,25 @@ mod tests {
         let feed = Feed::default();
         let record = Record::new(Labels::REFUSED, &Method::GET, StatusCode::OK, Duration::ZERO);
         let peer = Peer::of_connection(&ConnectionInfo::cleartext(PeerAddress::Unix));
-        let request = RequestFields::of(RequestId(1), &peer, &HeaderMap::new());
+        let request = RequestFields::of(RequestId(1), &peer, None);
         let site = Arc::from("site");
         let push = || {
-            let request = Box::new(request.clone());
-            feed.push(&record, request, &site, Duration::ZERO, End::Complete);
+            feed.push(&record, request.clone(), &site, Duration::ZERO, End::Complete);
         };
         for _ in 0..ENTRIES_MAX + 3 {
             push();
         }
         assert_eq!(feed.dropped(), 3);
-        let drained = feed.drain();
-        assert_eq!((drained.len(), drained[0].access().site), (ENTRIES_MAX, "site"));
+        let drained = || {
+            let mut sites = Vec::new();
+            feed.drain(|entry| sites.push(entry.access().site.to_owned()));
+            sites
+        };
+        assert_eq!(drained(), vec!["site"; ENTRIES_MAX]);
         push();
-        assert_eq!(feed.drain().len(), 1, "a drained ring has space");
+        assert_eq!(drained(), ["site"], "a drained ring has space");
+        push();
+        feed.clear();
+        assert!(drained().is_empty());
     }
 }

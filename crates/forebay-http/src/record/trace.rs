@@ -148,12 +148,13 @@ impl Tracer {
     }
 
     /// Begins the trace of a hit with this `traceparent`, if it is sampled.
-    pub(crate) fn begin_hit(
+    pub(crate) fn begin_hit<'a>(
         self: &Arc<Self>,
-        traceparent: Option<&[u8]>,
+        traceparent: impl FnOnce() -> Option<&'a [u8]>,
         now: Duration,
     ) -> Option<Arc<RequestTrace>> {
-        let incoming = self.incoming(traceparent);
+        let incoming = if self.settings.trusts_incoming { traceparent() } else { None };
+        let incoming = self.incoming(incoming);
         self.is_sampled(incoming).then(|| self.trace(incoming, true, now))
     }
 
@@ -463,15 +464,15 @@ mod tests {
         assert_eq!(trace.recorded_id(), Some(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c));
         assert_eq!(trace.parent, Some(0xb7ad_6b71_6920_3331));
         assert!(
-            trusting.begin_hit(Some(INCOMING), NOW).is_some()
-                && trusting.begin_hit(None, NOW).is_none()
+            trusting.begin_hit(|| Some(INCOMING), NOW).is_some()
+                && trusting.begin_hit(|| None, NOW).is_none()
         );
         let (careful, _) = tracer(0.0, false);
         let trace = careful.begin(Some(INCOMING), NOW);
         assert_eq!((trace.recorded_id(), trace.parent), (None, None));
-        assert!(careful.begin_hit(Some(INCOMING), NOW).is_none());
+        assert!(careful.begin_hit(|| Some(INCOMING), NOW).is_none());
         let (sampling, _) = tracer(1.0, false);
-        assert!(sampling.begin_hit(None, NOW).is_some());
+        assert!(sampling.begin_hit(|| None, NOW).is_some());
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use forebay_core::KeyRef;
-use http::header::HOST;
+use http::header::{HOST, REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::client::peer::ConnectionInfo;
 use crate::record::{
-    ConnectionEnd, KeyHash, Labels, Record, RequestFields, RequestId, RequestTrace, SiteSlot,
-    TRACEPARENT, key_hash,
+    ConnectionEnd, KeyHash, Labels, LoggedHead, Record, RequestFields, RequestId, RequestTrace,
+    SiteSlot, TRACEPARENT, key_hash,
 };
 use crate::response::body::ResponseBody;
 use crate::service::{Service, server_timing};
@@ -118,15 +118,21 @@ fn access_fields<B>(
     id: RequestId,
 ) -> Box<RequestFields> {
     let headers = request.headers();
-    let mut fields = RequestFields::of(id, &service.peer(connection, headers), headers);
-    fields.trace = service.begin_trace(headers.get(TRACEPARENT).map(HeaderValue::as_bytes));
     let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
-    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    let host = authority.or_else(|| headers.get(HOST).map(HeaderValue::as_bytes));
-    Box::new(fields.with_line(
-        request.method(),
+    let authority = request.uri().authority().map(|authority| authority.as_str().into());
+    let of_field = || headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+    let host = authority.or_else(of_field).unwrap_or_default();
+    let field = |name| headers.get(name).map(HeaderValue::as_bytes);
+    let head = LoggedHead {
+        method: request.method(),
         target,
-        request.version(),
-        host.unwrap_or_default(),
-    ))
+        version: request.version(),
+        host: &host,
+        user_agent: field(USER_AGENT),
+        referer: field(REFERER),
+    };
+    let peer = service.peer(connection, headers);
+    let mut fields = RequestFields::of(id, &peer, Some(head));
+    fields.trace = service.begin_trace(headers.get(TRACEPARENT).map(HeaderValue::as_bytes));
+    fields
 }

@@ -73,7 +73,13 @@ impl ResponseRecorder {
     }
 
     /// Begins the trace of a hit with this `traceparent`, if it is traced.
-    pub(super) fn begin_hit_trace(&self, traceparent: Option<&[u8]>) -> Option<Arc<RequestTrace>> {
+    pub(super) fn begin_hit_trace<'a>(
+        &self,
+        traceparent: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> Option<Arc<RequestTrace>> {
+        if self.needs.load(Ordering::Relaxed) & TRACES == 0 {
+            return None;
+        }
         let tracer = self.tracer.load();
         tracer.as_ref().and_then(|tracer| tracer.begin_hit(traceparent, self.now()))
     }

@@ -12,7 +12,7 @@ use super::{Line, redact, time};
 pub(super) fn write(of: &Line<'_>, is_combined: bool, line: &mut Vec<u8>) {
     let Line { entry, at, redaction, sample: _ } = *of;
     let request = entry.request;
-    let target = quoted(&redaction.target(&request.target));
+    let target = quoted(&redaction.target(request.target()));
     // A message that was refused before it was parsed has no request line; other servers write it so.
     let asked = match request.protocol {
         "" => "-".to_owned(),
@@ -25,8 +25,8 @@ pub(super) fn write(of: &Line<'_>, is_combined: bool, line: &mut Vec<u8>) {
     // Writing to a vector cannot fail.
     let _ = write!(line, "{client} - - [{time}] \"{asked}\" {status} {bytes}");
     if is_combined {
-        let referer = redact::referer(request.referer.as_deref().unwrap_or("-"));
-        let agent = request.user_agent.as_deref().unwrap_or("-");
+        let referer = redact::referer(request.referer().unwrap_or("-"));
+        let agent = request.user_agent().unwrap_or("-");
         let _ = write!(line, " \"{}\" \"{}\"", quoted(&referer), quoted(agent));
     }
 }

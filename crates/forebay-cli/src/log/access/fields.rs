@@ -2,83 +2,82 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, SystemTime};
 
-use forebay_http::{CacheResult, RequestId};
+use forebay_http::{CacheResult, RequestId, hexadecimal};
 use forebay_semantics::PeerAddress;
 use serde_json::Value;
 
 use super::{Line, redact, time};
 
-/// Field of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    Time,
-    Site,
-    Host,
-    Method,
-    Target,
-    Protocol,
-    Status,
-    Cache,
-    Why,
-    Tier,
-    Code,
-    Ttl,
-    Age,
-    Bytes,
-    Head,
-    Total,
-    OriginTime,
-    OriginStatus,
-    Shared,
-    End,
-    Client,
-    Peer,
-    UserAgent,
-    Referer,
-    Id,
-    Trace,
-    Key,
-    Sample,
+/// Declares the fields in the order of the documentation, with their names.
+macro_rules! fields {
+    ($($field:ident = $name:literal),* $(,)?) => {
+        /// Field of a line.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Field {
+            $($field),*
+        }
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$($name),*];
+
+        impl Line<'_> {
+            /// Gives each field that has a value to `output`, in the order of the documentation.
+            /// Unrolled, because a loop would look up each field at run time.
+            pub(super) fn each_field(&self, output: &mut impl FieldOutput) {
+                $(if let Some(value) = self.value(Field::$field) {
+                    output.add($name, &value);
+                })*
+            }
+        }
+    };
 }
 
-/// Fields in the order of the documentation, with their names.
-const FIELDS: [(Field, &str); 28] = [
-    (Field::Time, "ts"),
-    (Field::Site, "site"),
-    (Field::Host, "host"),
-    (Field::Method, "method"),
-    (Field::Target, "target"),
-    (Field::Protocol, "proto"),
-    (Field::Status, "status"),
-    (Field::Cache, "cache"),
-    (Field::Why, "why"),
-    (Field::Tier, "tier"),
-    (Field::Code, "code"),
-    (Field::Ttl, "ttl"),
-    (Field::Age, "age"),
-    (Field::Bytes, "bytes"),
-    (Field::Head, "head_ms"),
-    (Field::Total, "total_ms"),
-    (Field::OriginTime, "origin_ms"),
-    (Field::OriginStatus, "origin_status"),
-    (Field::Shared, "shared"),
-    (Field::End, "end"),
-    (Field::Client, "client"),
-    (Field::Peer, "peer"),
-    (Field::UserAgent, "ua"),
-    (Field::Referer, "referer"),
-    (Field::Id, "id"),
-    (Field::Trace, "trace"),
-    (Field::Key, "key"),
-    (Field::Sample, "sample"),
-];
+fields! {
+    Time = "ts",
+    Site = "site",
+    Host = "host",
+    Method = "method",
+    Target = "target",
+    Protocol = "proto",
+    Status = "status",
+    Cache = "cache",
+    Why = "why",
+    Tier = "tier",
+    Code = "code",
+    Ttl = "ttl",
+    Age = "age",
+    Bytes = "bytes",
+    Head = "head_ms",
+    Total = "total_ms",
+    OriginTime = "origin_ms",
+    OriginStatus = "origin_status",
+    Shared = "shared",
+    End = "end",
+    Client = "client",
+    Peer = "peer",
+    UserAgent = "ua",
+    Referer = "referer",
+    Id = "id",
+    Trace = "trace",
+    Key = "key",
+    Sample = "sample",
+}
+
+/// Form in which fields are written.
+pub(crate) trait FieldOutput {
+    /// Adds a field.
+    fn add(&mut self, name: &'static str, value: &FieldValue<'_>);
+}
 
 /// Value of a field. It is formatted when it is written, so that a line needs no memory of its own.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldValue<'a> {
     Text(Cow<'a, str>),
+    /// Text of letters, digits and other characters that need no quotes and no escapes.
+    Word(&'a str),
     Signed(i64),
     Unsigned(u64),
     Float(f64),
@@ -127,8 +126,10 @@ impl FieldValue<'_> {
 
     /// Returns the value as text.
     pub(crate) fn text(&self) -> Cow<'_, str> {
-        if let Self::Text(text) = self {
-            return Cow::Borrowed(text);
+        match self {
+            Self::Text(text) => return Cow::Borrowed(text),
+            Self::Word(word) => return Cow::Borrowed(word),
+            _ => {}
         }
         let mut text = Vec::new();
         self.write_bare(&mut text);
@@ -145,7 +146,8 @@ impl FieldValue<'_> {
         // Writing to a vector cannot fail.
         let _ = match self {
             Self::Text(text) => line.write_all(text.as_bytes()),
-            Self::Signed(number) => write!(line, "{number}"),
+            Self::Word(word) => line.write_all(word.as_bytes()),
+            Self::Signed(number) => line.write_all(itoa::Buffer::new().format(*number).as_bytes()),
             Self::Unsigned(number) => {
                 line.write_all(itoa::Buffer::new().format(*number).as_bytes())
             }
@@ -154,18 +156,11 @@ impl FieldValue<'_> {
             Self::Truth(truth) => write!(line, "{truth}"),
             Self::Time(at) => line.write_all(&time::rfc_3339_bytes(*at)),
             Self::Micros(micros) => write_millis(*micros, line),
-            Self::Address(PeerAddress::Ip(std::net::IpAddr::V4(address))) => {
-                for (place, part) in address.octets().into_iter().enumerate() {
-                    let dot: &[u8] = if place > 0 { b"." } else { b"" };
-                    line.extend_from_slice(dot);
-                    line.extend_from_slice(itoa::Buffer::new().format(part).as_bytes());
-                }
-                Ok(())
-            }
+            Self::Address(PeerAddress::Ip(IpAddr::V4(address))) => write_v4(*address, line),
             Self::Address(address) => write!(line, "{address}"),
             Self::Id(id) => line.write_all(&id.digits()),
             Self::Trace(trace) => write!(line, "{trace:032x}"),
-            Self::Hash(hash) => write!(line, "{hash:016x}"),
+            Self::Hash(hash) => line.write_all(&hexadecimal(*hash)),
         };
     }
 
@@ -185,18 +180,51 @@ impl FieldValue<'_> {
 /// Appends milliseconds with at least one digit of a fraction.
 fn write_millis(micros: u32, line: &mut Vec<u8>) -> std::io::Result<()> {
     line.extend_from_slice(itoa::Buffer::new().format(micros / 1_000).as_bytes());
-    line.push(b'.');
-    // With a leading 1, so that the fraction keeps its zeros.
-    let mut fraction = itoa::Buffer::new();
-    let fraction = &fraction.format(1_000 + micros % 1_000)[1..];
-    let digits = fraction.trim_end_matches('0');
-    line.extend_from_slice(if digits.is_empty() { b"0" } else { digits.as_bytes() });
+    let digit = |unit| b'0' + u8::try_from(micros / unit % 10).unwrap_or_default();
+    let fraction = [b'.', digit(100), digit(10), digit(1)];
+    let length = match micros % 100 {
+        0 => 2,
+        hundredths if hundredths % 10 == 0 => 3,
+        _ => 4,
+    };
+    line.extend_from_slice(&fraction[..length]);
+    Ok(())
+}
+
+/// Digits of each octet with a point behind them, and their number.
+const OCTETS: [([u8; 4], u8); 256] = {
+    let (mut octets, mut octet) = ([([b'.'; 4], 0); 256], 0_u8);
+    loop {
+        let (ones, tens, hundreds) = (octet % 10, octet / 10 % 10, octet / 100);
+        let digits = [b'0' + hundreds, b'0' + tens, b'0' + ones, b'.'];
+        octets[octet as usize] = match octet {
+            0..10 => ([digits[2], b'.', b'.', b'.'], 1),
+            10..100 => ([digits[1], digits[2], b'.', b'.'], 2),
+            _ => (digits, 3),
+        };
+        match octet.checked_add(1) {
+            Some(next) => octet = next,
+            None => break octets,
+        }
+    }
+};
+
+/// Appends an IPv4 address.
+fn write_v4(address: Ipv4Addr, line: &mut Vec<u8>) -> std::io::Result<()> {
+    // Built aside, because each piece that is appended costs a look at the capacity.
+    let (mut text, mut length) = ([0; 16], 0);
+    for octet in address.octets() {
+        let (digits, count) = OCTETS[usize::from(octet)];
+        text[length..length + 4].copy_from_slice(&digits);
+        length += usize::from(count) + 1;
+    }
+    line.extend_from_slice(&text[..length - 1]);
     Ok(())
 }
 
 /// Appends a JSON string.
 fn write_quoted(text: &str, line: &mut Vec<u8>) {
-    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+    if !has_escaped(text.as_bytes()) {
         line.push(b'"');
         line.extend_from_slice(text.as_bytes());
         line.push(b'"');
@@ -206,17 +234,22 @@ fn write_quoted(text: &str, line: &mut Vec<u8>) {
     let _ = serde_json::to_writer(line, text);
 }
 
-impl<'a> Line<'a> {
-    /// Calls `add` with each field that has a value, in the order of the documentation.
-    pub(super) fn each_field(&self, add: &mut dyn FnMut(&'static str, FieldValue<'_>)) {
-        for (field, name) in FIELDS {
-            if let Some(value) = self.value(field) {
-                add(name, value);
-            }
-        }
-    }
+/// Returns `true` if a JSON string escapes a byte of the text.
+fn has_escaped(text: &[u8]) -> bool {
+    let is_escaped = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
+    // Not stopped at the first, so that 16 bytes are compared at once.
+    let in_piece = |piece: &[u8; 16]| piece.iter().fold(false, |any, byte| any | is_escaped(*byte));
+    let (pieces, rest) = text.as_chunks::<16>();
+    let in_rest = match text.last_chunk::<16>() {
+        Some(last) if !rest.is_empty() => in_piece(last),
+        _ => rest.iter().any(|byte| is_escaped(*byte)),
+    };
+    in_rest || pieces.iter().any(in_piece)
+}
 
+impl<'a> Line<'a> {
     /// Returns the value of a field, if it has one.
+    #[inline(always)]
     pub(crate) fn value(&self, field: Field) -> Option<FieldValue<'a>> {
         let Self { entry, at, redaction, sample } = *self;
         let (request, outcome) = (entry.request, &entry.request.outcome);
@@ -225,13 +258,16 @@ impl<'a> Line<'a> {
         Some(match field {
             Field::Time => FieldValue::Time(at),
             Field::Site => entry.site.into(),
-            Field::Host => return some(&request.host),
-            Field::Method => (&*request.method).into(),
-            Field::Target => FieldValue::Text(redaction.target(&request.target)),
-            Field::Protocol => return some(request.protocol),
+            Field::Host => return some(request.host()),
+            Field::Method => FieldValue::Word(&request.method),
+            Field::Target => FieldValue::Text(redaction.target(request.target())),
+            Field::Protocol => {
+                let protocol = request.protocol;
+                return (!protocol.is_empty()).then_some(FieldValue::Word(protocol));
+            }
             Field::Status => FieldValue::Unsigned(entry.status.into()),
-            Field::Cache => entry.cache.label().into(),
-            Field::Why => entry.why?.into(),
+            Field::Cache => FieldValue::Word(entry.cache.label()),
+            Field::Why => FieldValue::Word(entry.why?),
             Field::Tier => entry.tier()?.into(),
             Field::Code => {
                 let detail = outcome.detail.as_deref();
@@ -246,11 +282,11 @@ impl<'a> Line<'a> {
             Field::OriginTime => micros(outcome.origin_time?),
             Field::OriginStatus => FieldValue::Unsigned(outcome.origin_status?.into()),
             Field::Shared => return outcome.is_shared.then_some(FieldValue::Truth(true)),
-            Field::End => entry.end.label()?.into(),
+            Field::End => FieldValue::Word(entry.end.label()?),
             Field::Client => return address(request.client),
             Field::Peer => return address(request.peer),
-            Field::UserAgent => request.user_agent.as_deref()?.into(),
-            Field::Referer => FieldValue::Text(redact::referer(request.referer.as_deref()?)),
+            Field::UserAgent => request.user_agent()?.into(),
+            Field::Referer => FieldValue::Text(redact::referer(request.referer()?)),
             Field::Id => FieldValue::Id(request.id),
             Field::Trace => FieldValue::Trace(request.trace_id()?),
             Field::Key => FieldValue::Hash(request.key?),
@@ -263,40 +299,65 @@ fn micros<'a>(span: Duration) -> FieldValue<'a> {
     FieldValue::Micros(u32::try_from(span.as_micros()).unwrap_or(u32::MAX))
 }
 
-/// Appends a JSON object with the fields that `each` gives to its argument.
-pub(crate) fn write_json(
-    each: impl FnOnce(&mut dyn FnMut(&'static str, FieldValue<'_>)),
-    line: &mut Vec<u8>,
-) {
-    let mut separator: &[u8] = b"{\"";
-    each(&mut |name, value| {
-        line.extend_from_slice(separator);
-        line.extend_from_slice(name.as_bytes());
-        line.extend_from_slice(b"\":");
-        value.write_json(line);
-        separator = b",\"";
-    });
-    line.push(b'}');
+/// JSON object that is being written.
+pub(crate) struct JsonObject<'l> {
+    line: &'l mut Vec<u8>,
+    start: usize,
 }
 
-/// Appends `name=value` pairs of the fields that `each` gives to its argument. A value is quoted like
-/// a JSON string if it has other characters than those of words, numbers and URLs.
-pub(crate) fn write_logfmt(
-    each: impl FnOnce(&mut dyn FnMut(&'static str, FieldValue<'_>)),
-    line: &mut Vec<u8>,
-) {
-    let start = line.len();
-    each(&mut |name, value| {
-        if line.len() > start {
-            line.push(b' ');
+impl<'l> JsonObject<'l> {
+    /// Begins an object at the end of a line.
+    pub(crate) const fn begin(line: &'l mut Vec<u8>) -> Self {
+        Self { start: line.len(), line }
+    }
+
+    /// Ends the object.
+    pub(crate) fn end(self) {
+        match self.line.get_mut(self.start) {
+            // In place of the comma before the first field.
+            Some(first) => *first = b'{',
+            None => self.line.push(b'{'),
         }
-        line.extend_from_slice(name.as_bytes());
-        line.push(b'=');
-        match &value {
-            FieldValue::Text(text) if !is_plain(text) => write_quoted(text, line),
-            value => value.write_bare(line),
+        self.line.push(b'}');
+    }
+}
+
+impl FieldOutput for JsonObject<'_> {
+    #[inline(always)]
+    fn add(&mut self, name: &'static str, value: &FieldValue<'_>) {
+        self.line.extend_from_slice(b",\"");
+        self.line.extend_from_slice(name.as_bytes());
+        self.line.extend_from_slice(b"\":");
+        value.write_json(self.line);
+    }
+}
+
+/// `name=value` pairs that are being written. A value is quoted like a JSON string if it has other
+/// characters than those of words, numbers and URLs.
+pub(crate) struct LogfmtPairs<'l> {
+    line: &'l mut Vec<u8>,
+    start: usize,
+}
+
+impl<'l> LogfmtPairs<'l> {
+    /// Begins the pairs at the end of a line.
+    pub(crate) const fn begin(line: &'l mut Vec<u8>) -> Self {
+        Self { start: line.len(), line }
+    }
+}
+
+impl FieldOutput for LogfmtPairs<'_> {
+    fn add(&mut self, name: &'static str, value: &FieldValue<'_>) {
+        if self.line.len() > self.start {
+            self.line.push(b' ');
         }
-    });
+        self.line.extend_from_slice(name.as_bytes());
+        self.line.push(b'=');
+        match value {
+            FieldValue::Text(text) if !is_plain(text) => write_quoted(text, self.line),
+            value => value.write_bare(self.line),
+        }
+    }
 }
 
 fn is_plain(text: &str) -> bool {
@@ -314,6 +375,8 @@ mod tests {
         for (value, expected) in [
             (FieldValue::from("a/b?c=é"), "\"a/b?c=é\""),
             (FieldValue::from("a\"\\\n\u{1b}"), r#""a\"\\\n\u001b""#),
+            (FieldValue::from("0123456789abcdef0123\""), r#""0123456789abcdef0123\"""#),
+            (FieldValue::from("0123\"456789abcdef0123"), r#""0123\"456789abcdef0123""#),
             (FieldValue::Signed(-4), "-4"),
             (FieldValue::Unsigned(1_024), "1024"),
             (FieldValue::Float(1.0), "1.0"),
@@ -322,7 +385,10 @@ mod tests {
             (FieldValue::Micros(0), "0.0"),
             (FieldValue::Micros(7), "0.007"),
             (FieldValue::Micros(12_300), "12.3"),
+            (FieldValue::Micros(12_340), "12.34"),
+            (FieldValue::Micros(5_002_005), "5002.005"),
             (address("192.0.2.17"), "\"192.0.2.17\""),
+            (address("255.100.10.9"), "\"255.100.10.9\""),
             (address("2001:db8::1"), "\"2001:db8::1\""),
             (FieldValue::Id(RequestId::new(255)), "\"00000000000000ff\""),
             (FieldValue::Trace(1), "\"00000000000000000000000000000001\""),
@@ -337,10 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn fields_have_different_names_in_the_order_of_their_declaration() {
-        for (place, (field, name)) in FIELDS.iter().enumerate() {
-            assert_eq!(*field as usize, place);
-            assert!(!FIELDS[..place].iter().any(|(_, before)| before == name));
+    fn fields_have_different_names() {
+        for (place, name) in NAMES.iter().enumerate() {
+            assert!(!NAMES[..place].contains(name), "{name}");
         }
     }
 }

@@ -4,14 +4,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use forebay_semantics::PeerAddress;
+use memchr::{memchr, memchr2};
 
 use crate::config::ClientIp;
 use crate::config::resolved::Privacy;
-
-/// Words of parameter names whose values are secret. `session` covers `session_id`, and `key` covers
-/// `api-key`.
-const SECRETS: [&str; 9] =
-    ["token", "key", "sig", "password", "code", "session", "jwt", "auth", "secret"];
 
 /// Value in place of a secret one.
 const REDACTED: &str = "REDACTED";
@@ -35,16 +31,20 @@ impl Redaction {
     /// Returns a target whose secret parameters are redacted, without user information.
     pub(crate) fn target<'a>(&self, target: &'a str) -> Cow<'a, str> {
         let target = without_user(target);
-        let Some((path, query)) = target.split_once('?') else { return target };
+        let Some(end) = memchr(b'?', target.as_bytes()) else { return target };
+        let (path, query) = (&target[..end], &target[end + 1..]);
         if !self.keeps_query {
             return Cow::Owned(path.to_owned());
         }
-        if !query.split('&').any(|parameter| self.is_secret(name_of(parameter))) {
+        if !self.has_secret(query.as_bytes()) {
             return target;
         }
-        let redacted = |parameter: &str| match name_of(parameter) {
-            name if self.is_secret(name) => format!("{name}={REDACTED}"),
-            _ => parameter.to_owned(),
+        let redacted = |parameter: &str| {
+            let name = name_of(parameter.as_bytes());
+            match self.is_secret(name) {
+                true => format!("{}={REDACTED}", &parameter[..name.len()]),
+                false => parameter.to_owned(),
+            }
         };
         let query: Vec<_> = query.split('&').map(redacted).collect();
         Cow::Owned(format!("{path}?{}", query.join("&")))
@@ -59,22 +59,56 @@ impl Redaction {
         }
     }
 
-    /// Returns `true` if a word of the name is secret. A name with escapes may hide any word.
-    fn is_secret(&self, name: &str) -> bool {
-        let is_secret = |word: &str| SECRETS.iter().any(|secret| same(word, secret));
+    /// Returns `true` if a parameter of the query is secret.
+    fn has_secret(&self, mut query: &[u8]) -> bool {
+        loop {
+            let end = memchr2(b'=', b'&', query).unwrap_or(query.len());
+            let (name, value) = query.split_at(end);
+            if self.is_secret(name) {
+                return true;
+            }
+            match memchr(b'&', value) {
+                Some(next) => query = &value[next + 1..],
+                None => return false,
+            }
+        }
+    }
+
+    /// Returns `true` if the name ends with a secret word or has one between other characters than
+    /// letters. A name with escapes may hide any word.
+    fn is_secret(&self, name: &[u8]) -> bool {
         let is_listed = |listed: &String| match listed.strip_suffix('*') {
             Some(beginning) => name.get(..beginning.len()).is_some_and(|it| same(it, beginning)),
             None => same(name, listed),
         };
-        let ends_with = |secret: &&str| {
-            let start = name.len().checked_sub(secret.len());
-            start.and_then(|start| name.get(start..)).is_some_and(|end| same(end, secret))
-        };
-        name.contains('%')
-            || name.split(|c: char| !c.is_ascii_alphabetic()).any(is_secret)
-            || SECRETS.iter().any(ends_with)
+        // Most names are one word of letters.
+        let has_parts = name.iter().any(|byte| !byte.is_ascii_alphabetic());
+        let mut parts = name.split(|byte| !byte.is_ascii_alphabetic());
+        let is_secret = |word: &[u8]| secrets_like(word).iter().any(|secret| same(word, secret));
+        secrets_like(name).iter().any(|secret| ends_with(name, secret))
+            || (has_parts && (name.contains(&b'%') || parts.any(is_secret)))
             || self.names.iter().any(is_listed)
     }
+}
+
+/// Returns the words with the last letter of `name` whose values are secret, in names of parameters.
+/// `session` covers `session_id`, and `key` covers `api-key`. Few names have such a letter.
+const fn secrets_like(name: &[u8]) -> &'static [&'static str] {
+    match name.last() {
+        Some(b'n' | b'N') => &["token", "session"],
+        Some(b'y' | b'Y') => &["key"],
+        Some(b'g' | b'G') => &["sig"],
+        Some(b'd' | b'D') => &["password"],
+        Some(b'e' | b'E') => &["code"],
+        Some(b't' | b'T') => &["jwt", "secret"],
+        Some(b'h' | b'H') => &["auth"],
+        _ => &[],
+    }
+}
+
+fn ends_with(name: &[u8], secret: &str) -> bool {
+    let start = name.len().checked_sub(secret.len());
+    start.is_some_and(|start| same(&name[start..], secret))
 }
 
 /// Returns a referer without its query, fragment and user information.
@@ -91,16 +125,20 @@ fn prefix(ip: IpAddr) -> IpAddr {
 }
 
 /// Compares names, whose letters may have either case.
-fn same(one: &str, other: &str) -> bool {
-    one.eq_ignore_ascii_case(other)
+const fn same(one: &[u8], other: &str) -> bool {
+    one.eq_ignore_ascii_case(other.as_bytes())
 }
 
-fn name_of(parameter: &str) -> &str {
-    parameter.split('=').next().unwrap_or_default()
+fn name_of(parameter: &[u8]) -> &[u8] {
+    let end = parameter.iter().position(|byte| *byte == b'=');
+    &parameter[..end.unwrap_or(parameter.len())]
 }
 
 /// Removes `user:password@` of a URL.
 fn without_user(url: &str) -> Cow<'_, str> {
+    if url.starts_with('/') {
+        return Cow::Borrowed(url);
+    }
     let Some((scheme, rest)) = url.split_once("://") else { return Cow::Borrowed(url) };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);

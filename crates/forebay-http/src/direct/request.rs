@@ -17,6 +17,8 @@ pub(super) struct PlainRequest<'a> {
     present: Present,
     /// Value of the only `Accept-Encoding`; empty if there is none or more than one.
     codings: &'a [u8],
+    /// The only `If-None-Match`; `None` if there is none or more than one.
+    if_none_match: Option<FieldLine<'a>>,
     user_agent: Option<FieldLine<'a>>,
     referer: Option<FieldLine<'a>>,
 }
@@ -88,7 +90,7 @@ impl<'a> PlainRequest<'a> {
     /// if the scanner and hyper must handle it.
     pub(super) fn parse(received: &'a [u8]) -> Option<Self> {
         let (mut present, mut codings) = (Present::default(), None);
-        let (mut user_agent, mut referer) = (None, None);
+        let (mut if_none_match, mut user_agent, mut referer) = (None, None, None);
         let head = PlainHead::read(received, |line| match role(line.name) {
             Role::Codings => {
                 if codings.replace(line.trimmed()).is_some() {
@@ -97,6 +99,9 @@ impl<'a> PlainRequest<'a> {
                 true
             }
             Role::Known(field) => {
+                if field == Present::IF_NONE_MATCH {
+                    if_none_match = (!present.has(field)).then_some(*line);
+                }
                 present.0 |= field;
                 true
             }
@@ -116,7 +121,7 @@ impl<'a> PlainRequest<'a> {
             Role::Other => true,
         })?;
         let codings = codings.unwrap_or_default();
-        Some(Self { head, present, codings, user_agent, referer })
+        Some(Self { head, present, codings, if_none_match, user_agent, referer })
     }
 
     /// Returns GET or HEAD.
@@ -155,7 +160,9 @@ impl<'a> PlainRequest<'a> {
 
 impl FieldLines for PlainRequest<'_> {
     fn lines<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-        self.lines_named(name.as_str())
+        let only = self.if_none_match.as_ref().filter(|_| *name == IF_NONE_MATCH);
+        let read = only.is_none().then(|| self.lines_named(name.as_str()));
+        only.map(FieldLine::trimmed).into_iter().chain(read.into_iter().flatten())
     }
 
     fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
@@ -222,6 +229,26 @@ mod tests {
             let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n\r\n");
             let request = PlainRequest::parse(head.as_bytes()).expect("a plain request");
             assert_eq!(request.negotiate(Codings::new(Coding::ALL)), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn all_lines_of_a_condition_are_read_and_the_first_of_each_logged_field() {
+        let rows: [(&str, &[&[u8]]); 3] = [
+            ("If-None-Match: \"a\"", &[b"\"a\""]),
+            ("If-None-Match: \"a\"\r\nif-none-match: \"b\"", &[b"\"a\"", b"\"b\""]),
+            ("If-None-Match: 1\r\nIf-None-Match: 2\r\nIf-None-Match: 3", &[b"1", b"2", b"3"]),
+        ];
+        for (lines, expected) in rows {
+            let fields = "User-Agent: x \r\nuser-agent: y\r\nREFERER: z";
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n{fields}\r\n\r\n");
+            let request = PlainRequest::parse(head.as_bytes()).expect("a plain request");
+            assert_eq!(request.lines(&IF_NONE_MATCH).collect::<Vec<_>>(), expected);
+            assert_eq!(request.lines(&HOST).collect::<Vec<_>>(), [b"h"]);
+            assert_eq!(
+                (request.user_agent(), request.referer()),
+                (Some(&b"x"[..]), Some(&b"z"[..]))
+            );
         }
     }
 

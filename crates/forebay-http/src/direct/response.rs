@@ -111,10 +111,8 @@ fn is_plain(status: StatusCode) -> bool {
 /// Writes the status line and the repeated fields of a 304.
 fn write_not_modified(stored: StoredHead<'_>, chosen: Chosen<'_>, output: &mut DirectOutput) {
     output.write(b"HTTP/1.1 304 Not Modified\r\n");
-    let has_tag = stored.has(&ETAG);
     for (name, value) in stored.lines() {
-        let is_repeated = |name| validate::is_not_modified_field(name, has_tag);
-        if str::from_utf8(name).is_ok_and(is_repeated) {
+        if validate::is_not_modified_field(name, || stored.has(&ETAG)) {
             output.write(name);
             output.write(b": ");
             if chosen.has_weak_tag() && name == ETAG.as_str().as_bytes() && is_strong(value) {

@@ -201,8 +201,18 @@ impl FieldLines for StoredHead<'_> {
     }
 
     fn lines_named<'f>(&'f self, name: &str) -> impl Iterator<Item = &'f [u8]> {
-        let lines = StoredHead::lines(*self).filter(move |(its, _)| *its == name.as_bytes());
-        lines.map(|(_, value)| value)
+        let mut rest = self.fields;
+        std::iter::from_fn(move || {
+            while let Some(end) = line_end(rest) {
+                let (line, after) = rest.split_at(end);
+                rest = after;
+                let value = line.strip_prefix(name.as_bytes());
+                if let Some(value) = value.and_then(|value| value.strip_prefix(SEPARATOR)) {
+                    return value.strip_suffix(b"\r\n");
+                }
+            }
+            None
+        })
     }
 
     fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

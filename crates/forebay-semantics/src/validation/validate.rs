@@ -5,10 +5,9 @@ use bytes::Bytes;
 use forebay_core::Validator;
 use http::StatusCode;
 use http::header::{
-    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE,
-    CONTENT_TYPE, DATE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
-    SET_COOKIE, VARY,
+    AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE, SET_COOKIE, VARY,
 };
 
 use crate::fields::date::http_date;
@@ -33,25 +32,8 @@ const NEVER_UPDATED: [HeaderName; 6] = [
     SET_COOKIE,
 ];
 
-/// Fields of a stored response that a 304 to a client repeats: those that control the client's
-/// cache (RFC 9110 section 15.4.5), and those that a browser checks on each response before it uses
-/// its cache. Without the latter, a cross-origin script gets a network error.
-///
-/// Document policies such as `Content-Security-Policy` are omitted: a nonce in them belongs to the
-/// bytes that the client has.
-const NOT_MODIFIED_FIELDS: [HeaderName; 8] = [
-    CACHE_CONTROL,
-    CONTENT_LOCATION,
-    DATE,
-    ETAG,
-    EXPIRES,
-    VARY,
-    HeaderName::from_static("timing-allow-origin"),
-    HeaderName::from_static("cross-origin-resource-policy"),
-];
-
 /// Name prefix of the CORS fields, which control access by scripts of other origins.
-const CORS_PREFIX: &str = "access-control-";
+const CORS_PREFIX: &[u8] = b"access-control-";
 
 /// Name prefix of the fields that describe a body (except `Content-Location`) and of document
 /// policies.
@@ -190,22 +172,36 @@ pub fn client_has_it(
 /// `Last-Modified` is included only if there is no `ETag`.
 #[must_use]
 pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
-    let has_tag = stored.contains_key(ETAG);
-    let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELDS.len());
-    let is_repeated = |name: &HeaderName| is_not_modified_field(name.as_str(), has_tag);
+    let mut fields = HeaderMap::new();
+    let has_tag = || stored.contains_key(ETAG);
+    let is_repeated = |name: &HeaderName| is_not_modified_field(name.as_str().as_bytes(), has_tag);
     for (name, value) in stored.iter().filter(|(name, _)| is_repeated(name)) {
         fields.append(name, value.clone());
     }
     fields
 }
 
-/// Returns `true` if a 304 repeats the stored field with this name, given in lower case; see
-/// [`not_modified_fields`]. `has_tag` states that the stored response has an `ETag`.
+/// Returns `true` if a 304 to a client repeats the stored field with this name, given in lower case:
+/// one that controls the client's cache (RFC 9110 section 15.4.5), or one that a browser checks on
+/// each response before it uses its cache. Without the latter, a cross-origin script gets a network
+/// error. `has_tag` tells whether the stored response has an `ETag`.
+///
+/// Document policies such as `Content-Security-Policy` are omitted: a nonce in them belongs to the
+/// bytes that the client has.
 #[must_use]
-pub fn is_not_modified_field(name: &str, has_tag: bool) -> bool {
-    NOT_MODIFIED_FIELDS.iter().any(|repeated| repeated == name)
-        || name.starts_with(CORS_PREFIX)
-        || (!has_tag && name == LAST_MODIFIED.as_str())
+pub fn is_not_modified_field(name: &[u8], has_tag: impl FnOnce() -> bool) -> bool {
+    match name {
+        b"cache-control"
+        | b"content-location"
+        | b"date"
+        | b"etag"
+        | b"expires"
+        | b"vary"
+        | b"timing-allow-origin"
+        | b"cross-origin-resource-policy" => true,
+        b"last-modified" => !has_tag(),
+        name => name.starts_with(CORS_PREFIX),
+    }
 }
 
 /// Returns the fields of a 304 made from a response for this client alone: all of them, including

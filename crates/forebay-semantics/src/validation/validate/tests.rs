@@ -1,3 +1,5 @@
+use http::header::CACHE_CONTROL;
+
 use super::*;
 use crate::samples::headers;
 

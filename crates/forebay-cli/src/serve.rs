@@ -111,7 +111,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<u8> {
         tokio::spawn(service_manager::watchdog(interval, running.workers.pulses()));
     }
     if let Some(demo) = demo {
-        demo.explain(&running.listeners, running.admin);
+        // The sites and listeners of a file may refuse the URLs of the examples.
+        if is_demo_alone {
+            demo.explain(&running.listeners, running.admin);
+        }
         // The origin runs until the process ends, because the drain needs its responses.
         tokio::spawn(demo.run());
     }

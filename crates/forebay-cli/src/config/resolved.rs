@@ -67,7 +67,7 @@ pub(crate) struct ResolvedWarmUp {
 pub(crate) struct ResolvedConfig {
     /// Listeners for clients; at least one. Their addresses are unique.
     pub(crate) listeners: Vec<ResolvedListener>,
-    /// Certificates and options of TLS; `Some` if a listener has TLS.
+    /// Certificates and options of TLS; `Some` if the file has them.
     pub(crate) tls: Option<ResolvedTls>,
     /// Proxies that may name the client of a request.
     pub(crate) trust: ProxyTrust,

@@ -24,5 +24,12 @@ pub(crate) fn of(config: &ResolvedConfig) -> Vec<String> {
             site.id
         )
     });
-    warning.chain(alone).collect()
+    let mut listeners = config.listeners.iter().chain(&config.admins);
+    let is_unused = config.tls.is_some() && !listeners.any(|listener| listener.tls);
+    let unused = is_unused.then(|| {
+        "[tls]: no listener has TLS, so that clients are served without it: add `listen` to [tls], or \
+         `tls = true` to a [[listener]]"
+            .to_owned()
+    });
+    warning.chain(alone).chain(unused).collect()
 }

@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::world::{ConfigFile, admin_of, ask, metric, nowhere, to_admin};
+use crate::world::{ConfigFile, admin_of, ask, forebay, metric, nowhere, to_admin};
 
 /// Maximum wait for a changed file to be noticed.
 const NOTICE_MAX: Duration = Duration::from_secs(10);
@@ -128,6 +128,21 @@ fn folder_with(authority: &Authority, stems: &[(&str, &str)]) -> anyhow::Result<
         authority.write(folder.path(), stem, &[*name])?;
     }
     Ok(folder)
+}
+
+#[tokio::test]
+async fn certificates_without_a_listener_are_warned_of() -> anyhow::Result<()> {
+    let folder = folder_with(&Authority::new("test")?, &[("a", "shop.example")])?;
+    for (listen, is_warned) in [("", true), ("listen = \"127.0.0.1:0\"", false)] {
+        let text = short("").replace("listen = \"HTTPS\"", listen).replace("ORIGIN", "http://o");
+        let path = folder.path().join("forebay.toml");
+        std::fs::write(&path, text)?;
+        let checked = forebay(["check"]).args([&path]).finish().await?;
+        assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+        let warning = "warning: [tls]: no listener has TLS, so that clients are served without it";
+        assert_eq!(checked.stderr.iter().any(|line| line.starts_with(warning)), is_warned);
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -342,7 +357,7 @@ async fn a_slow_handshake_and_an_address_in_use_are_reported() -> anyhow::Result
     let text = std::fs::read_to_string(&cache.file.path)?;
     let second = cache.folder().join("second.toml");
     std::fs::write(&second, text)?;
-    let launch = crate::world::forebay(["serve", "--config"]).args([&second]);
+    let launch = forebay(["serve", "--config"]).args([&second]);
     let Err(error) = launch.start().await else { bail!("two processes have one address") };
     let expected = format!("cannot listen on {}: Address already in use", cache.https);
     assert!(error.to_string().contains(&expected), "{error:#}");

@@ -90,7 +90,7 @@ where
     }
 }
 
-/// What the streams of a connection share.
+/// State that the streams of a connection share.
 struct StreamContext {
     service: Arc<Service>,
     counters: Arc<GuardCounters>,

@@ -180,6 +180,8 @@ pub(super) async fn run(options: &Options) -> Result<Table> {
     let longest = replies.iter().map(|reply| reply.took).fold(0.0, f64::max);
     table.figure("longest wait of a client", longest, "s", Bound::AtMost(WAIT_MAX_S));
     table.count("requests that are not 200", count_other(&replies, 200), 0.0);
+    // Otherwise, its instances would share the budget of the next ones.
+    drop(fleet);
     let budget = format!("{{ rate = \"{RATE}/s\" }}");
     let mut fleet = Fleet::start(&again, &budget, Duration::ZERO).await?;
     tokio::time::sleep(span).await;

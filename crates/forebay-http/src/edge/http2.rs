@@ -8,7 +8,8 @@
 //! | a body slower than the [`ClientTimeouts`](crate::request_guard::ClientTimeouts) allow | RFC 9110, 15.5.9 | 408 |
 //!
 //! h2 checks the framing, the pseudo-header fields, connection-specific fields and the content length
-//! against the DATA frames. `frames` and `streams` bound what it does not.
+//! against the DATA frames. `frames` bounds control frames and the time of a head, `streams` resets and
+//! slow readers, which h2 does not bound.
 
 use std::convert::Infallible;
 use std::io;
@@ -43,7 +44,7 @@ use crate::request_guard::{
 use crate::response::body::ResponseBody;
 use crate::service::Service;
 
-/// Maximum number of concurrent streams: that of most servers.
+/// Maximum number of concurrent streams: the default of nginx.
 const STREAMS_MAX: u32 = 128;
 
 /// Receive window of a stream: bytes of a request body that may be under way.
@@ -56,7 +57,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 256 << 10;
 
 /// Maximum length of a piece of a response body that h2 gets at once. h2 keeps it while the window of
-/// the client is shut, outside of all our bounds.
+/// the client is shut; neither [`SEND_BUFFER`] nor the bounds of memory count it.
 const SLICE: usize = 64 << 10;
 
 /// Length of the first piece of a response body that begins at the start of a page. Processors with
@@ -72,7 +73,7 @@ const PAGE: usize = 4 << 10;
 const TICK: Duration = Duration::from_secs(5);
 
 /// Runs streams on the task of their connection until they wait for something, which most hits never
-/// do. Only then a stream gets a task of its own, which would cost a hit as much as its lookup.
+/// do. Only then a stream gets a task of its own: to start a task costs as much as the lookup of a hit.
 #[derive(Clone, Copy)]
 struct InlineFirst;
 
@@ -82,7 +83,7 @@ where
 {
     fn execute(&self, stream: F) {
         let mut stream = Box::pin(stream);
-        // The first poll of the task replaces this waker.
+        // A wake-up of this waker may be lost: the task polls the stream at once.
         let first = stream.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if first.is_pending() {
             tokio::spawn(stream);
@@ -96,7 +97,7 @@ struct StreamContext {
     counters: Arc<GuardCounters>,
     info: ConnectionInfo,
     streams: Arc<Streams>,
-    /// Time limit of request bodies; see [`ClientTimeouts`](crate::request_guard::ClientTimeouts).
+    /// Tolerance for slow request bodies; see [`ClientTimeouts`](crate::request_guard::ClientTimeouts).
     body_window: Duration,
 }
 
@@ -161,7 +162,8 @@ impl Connections {
         StreamContext { service, counters, info, streams, body_window: self.timeouts.body_window }
     }
 
-    /// Returns the timeout of a connection that must end.
+    /// Returns the timeout that has expired, so that the connection must end. `head` is the time since
+    /// the start of a request head that is not complete.
     fn expired(&self, streams: &Streams, head: Option<Duration>) -> Option<ExpiredTimeout> {
         let (now, timeouts) = (Instant::now(), &self.timeouts);
         if head.is_some_and(|taken| taken >= timeouts.head_timeout) {

@@ -1,4 +1,4 @@
-//! Fields of a response as a JSON object or as `name=value` pairs.
+//! Fields of a line of the access log, as a JSON object or as `name=value` pairs.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Line, redact, time};
 
-/// Declares the fields in the order of the documentation, with their names.
+/// Declares the fields in the order of `docs/operating.md`, with their names.
 macro_rules! fields {
     ($($field:ident = $name:literal),* $(,)?) => {
         /// Field of a line.
@@ -24,7 +24,7 @@ macro_rules! fields {
         const NAMES: &[&str] = &[$($name),*];
 
         impl Line<'_> {
-            /// Gives each field that has a value to `output`, in the order of the documentation.
+            /// Gives each field that has a value to `output`, in the order of their declaration.
             /// Unrolled, because a loop would look up each field at run time.
             pub(super) fn each_field(&self, output: &mut impl FieldOutput) {
                 $(if let Some(value) = self.value(Field::$field) {
@@ -72,7 +72,7 @@ pub(crate) trait FieldOutput {
     fn add(&mut self, name: &'static str, value: &FieldValue<'_>);
 }
 
-/// Value of a field. It is formatted when it is written, so that a line needs no memory of its own.
+/// Value of a field. It is formatted into the line itself, without a text in between.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldValue<'a> {
     Text(Cow<'a, str>),
@@ -113,7 +113,7 @@ impl<'a> From<&'a Value> for FieldValue<'a> {
 }
 
 impl FieldValue<'_> {
-    /// Returns the value of a number; times are in milliseconds.
+    /// Returns the value of a number, durations in milliseconds. `None` for others.
     pub(crate) fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Signed(number) => Some(*number as f64),
@@ -141,7 +141,7 @@ impl FieldValue<'_> {
         matches!(self, Signed(_) | Unsigned(_) | Float(_) | Micros(_) | Truth(_))
     }
 
-    /// Appends the value without quotes. Only a text may need them.
+    /// Appends the value without quotes. In `name=value` pairs, only a text may need them.
     fn write_bare(&self, line: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         let _ = match self {
@@ -191,7 +191,8 @@ fn write_millis(micros: u32, line: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Digits of each octet with a point behind them, and their number.
+/// Digits of each octet followed by a point, and the number of digits. Each has four bytes, because a
+/// copy of fixed length is fast.
 const OCTETS: [([u8; 4], u8); 256] = {
     let (mut octets, mut octet) = ([([b'.'; 4], 0); 256], 0_u8);
     loop {
@@ -332,8 +333,8 @@ impl FieldOutput for JsonObject<'_> {
     }
 }
 
-/// `name=value` pairs that are being written. A value is quoted like a JSON string if it has other
-/// characters than those of words, numbers and URLs.
+/// `name=value` pairs that are being written. A text is quoted like a JSON string if it is empty, or has
+/// a space, a quote, `=`, a backslash, or a character that is not in ASCII or cannot be printed.
 pub(crate) struct LogfmtPairs<'l> {
     line: &'l mut Vec<u8>,
     start: usize,

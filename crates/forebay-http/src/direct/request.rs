@@ -65,6 +65,7 @@ impl Present {
 /// most names are compared with one or two others.
 fn role(name: &[u8]) -> Role {
     let first = name.first().map_or(0, u8::to_ascii_lowercase);
+    // The two that nearly each browser sends are compared in their usual spelling first, at once.
     let is = |other: &[u8]| first == other[0] && name.eq_ignore_ascii_case(other);
     match name.len() {
         5 if is(b"range") => Role::Special,

@@ -38,11 +38,9 @@ use crate::client::peer::ConnectionInfo;
 use crate::edge::connection::{Connections, respond_to_rejected, stop_requested};
 use crate::edge::woken_only::WokenOnly;
 use crate::request_guard::{
-    BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, GuardCounters, HEAD_MAX, RATE_MIN,
-    Rejection,
+    BODY_MAX, ExpiredTimeout, FIELDS_MAX, FramingError, HEAD_MAX, RATE_MIN, Rejection,
 };
 use crate::response::body::ResponseBody;
-use crate::service::Service;
 
 /// Maximum number of concurrent streams: the default of nginx.
 const STREAMS_MAX: u32 = 128;
@@ -93,12 +91,9 @@ where
 
 /// State that the streams of a connection share.
 struct StreamContext {
-    service: Arc<Service>,
-    counters: Arc<GuardCounters>,
+    connections: Connections,
     info: ConnectionInfo,
     streams: Arc<Streams>,
-    /// Tolerance for slow request bodies; see [`ClientTimeouts`](crate::request_guard::ClientTimeouts).
-    body_window: Duration,
 }
 
 impl Connections {
@@ -111,7 +106,8 @@ impl Connections {
         let streams = Streams::new(self.service.metrics().h2_streams());
         let guard = FrameGuard::new(stream, received, streams.clone(), self.counters.clone());
         let head = guard.head();
-        let context = Arc::new(self.stream_context(info, streams.clone()));
+        let (connections, opening) = (self.clone(), streams.clone());
+        let context = Arc::new(StreamContext { connections, info, streams: opening });
         let answer = service_fn(move |request: Request<Incoming>| {
             let (open, context) = (context.streams.open(), context.clone());
             async move { Ok::<_, Infallible>(context.answer(request, open).await) }
@@ -157,11 +153,6 @@ impl Connections {
         }
     }
 
-    fn stream_context(&self, info: ConnectionInfo, streams: Arc<Streams>) -> StreamContext {
-        let (service, counters) = (self.service.clone(), self.counters.clone());
-        StreamContext { service, counters, info, streams, body_window: self.timeouts.body_window }
-    }
-
     /// Returns the timeout that has expired, so that the connection must end. `head` is the time since
     /// the start of a request head that is not complete.
     fn expired(&self, streams: &Streams, head: Option<Duration>) -> Option<ExpiredTimeout> {
@@ -186,15 +177,16 @@ impl StreamContext {
         mut request: Request<Incoming>,
         open: OpenRequest,
     ) -> Response<SlicedBody> {
+        let Connections { service, timeouts, counters, stop: _ } = &self.connections;
         let response = match check(&mut request) {
             Ok(()) => {
-                let request = request.map(|body| TimedBody::new(body, self.body_window));
-                self.service.handle_during(request, &self.info, None).await
+                let request = request.map(|body| TimedBody::new(body, timeouts.body_window));
+                service.handle_during(request, &self.info, None).await
             }
             Err(why) => {
-                self.counters.count_framing_error(why);
-                let number = self.counters.next_rejection();
-                respond_to_rejected(Rejection::Framing(why), number, &self.service, &self.info)
+                counters.count_framing_error(why);
+                let number = counters.next_rejection();
+                respond_to_rejected(Rejection::Framing(why), number, service, &self.info)
             }
         };
         let open = open.answered();

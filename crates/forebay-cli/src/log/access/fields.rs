@@ -303,33 +303,31 @@ fn micros<'a>(span: Duration) -> FieldValue<'a> {
 /// JSON object that is being written.
 pub(crate) struct JsonObject<'l> {
     line: &'l mut Vec<u8>,
-    start: usize,
 }
 
 impl<'l> JsonObject<'l> {
-    /// Begins an object at the end of a line.
-    pub(crate) const fn begin(line: &'l mut Vec<u8>) -> Self {
-        Self { start: line.len(), line }
+    /// Begins an object at the end of a line. It gets at least one field.
+    pub(crate) fn begin(line: &'l mut Vec<u8>) -> Self {
+        line.push(b'{');
+        Self { line }
     }
 
-    /// Ends the object.
+    /// Ends the object: the comma after the last field becomes its end.
     pub(crate) fn end(self) {
-        match self.line.get_mut(self.start) {
-            // In place of the comma before the first field.
-            Some(first) => *first = b'{',
-            None => self.line.push(b'{'),
+        if let Some(comma) = self.line.last_mut() {
+            *comma = b'}';
         }
-        self.line.push(b'}');
     }
 }
 
 impl FieldOutput for JsonObject<'_> {
     #[inline(always)]
     fn add(&mut self, name: &'static str, value: &FieldValue<'_>) {
-        self.line.extend_from_slice(b",\"");
+        self.line.push(b'"');
         self.line.extend_from_slice(name.as_bytes());
         self.line.extend_from_slice(b"\":");
         value.write_json(self.line);
+        self.line.push(b',');
     }
 }
 

@@ -9,14 +9,22 @@ use http::uri::Authority;
 /// port. `None` if it is malformed or has user information (RFC 9110 section 4.2.4).
 #[must_use]
 pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
-    // A lower-case host name or IPv4 address with at most one port needs no parser.
+    // A lower-case host name or IPv4 address needs no parser.
     if !text.is_empty() && text.bytes().all(is_of_host) {
         return Some(Cow::Borrowed(text));
     }
-    if let Some((host, port)) = text.split_once(':')
-        && !host.is_empty()
-        && host.bytes().all(is_of_host)
-        && is_port(port)
+    normalise_others(scheme, text)
+}
+
+/// Normalises an authority with a port or with other characters. Not inlined, because most hits
+/// have none.
+#[inline(never)]
+fn normalise_others(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
+    // A port is short: from the end, its colon is found soon.
+    if let Some(colon) = text.bytes().rposition(|byte| byte == b':')
+        && colon > 0
+        && text[..colon].bytes().all(is_of_host)
+        && is_port(&text[colon + 1..])
     {
         return Some(Cow::Borrowed(without_default_port(scheme, text)));
     }
@@ -34,7 +42,7 @@ pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
 /// bracket.
 fn has_sound_port(text: &str) -> bool {
     match text.rsplit_once(':') {
-        Some((_, port)) if !port.contains(']') => port.is_empty() || port.parse::<u16>().is_ok(),
+        Some((_, port)) if !port.contains(']') => is_port(port),
         _ => true,
     }
 }
@@ -45,8 +53,8 @@ const fn is_of_host(byte: u8) -> bool {
 
 /// Returns true for an empty port and a valid number.
 fn is_port(text: &str) -> bool {
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    text.is_empty() || is_number(text) && text.parse::<u16>().is_ok()
+    // The parser accepts a sign.
+    text.is_empty() || !text.starts_with('+') && text.parse::<u16>().is_ok()
 }
 
 fn without_default_port(scheme: Scheme, text: &str) -> &str {
@@ -86,6 +94,7 @@ mod tests {
             ("[::1]:99999", None),
             (":80:80", None),
             ("shop.example:80:80", None),
+            ("shop.example:+80", None),
             ("shop.example:80:", None),
             ("shop.example::", None),
             ("user@shop.example", None),

@@ -8,7 +8,7 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA,
 };
 
-use crate::request_guard::{FieldLine, PlainHead};
+use crate::request_guard::{FieldLine, PlainHead, RawValue};
 
 /// Plain request, and the known fields that it has.
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +17,10 @@ pub(super) struct PlainRequest<'a> {
     present: Present,
     /// Value of the only `Accept-Encoding`; empty if there is none or more than one.
     codings: &'a [u8],
-    /// The only `If-None-Match`; `None` if there is none or more than one.
-    if_none_match: Option<FieldLine<'a>>,
-    user_agent: Option<FieldLine<'a>>,
-    referer: Option<FieldLine<'a>>,
+    /// Value of the only `If-None-Match`; `None` if there is none or more than one.
+    if_none_match: Option<RawValue<'a>>,
+    user_agent: Option<RawValue<'a>>,
+    referer: Option<RawValue<'a>>,
 }
 
 /// Set of the known fields that a request has.
@@ -61,21 +61,22 @@ impl Present {
     }
 }
 
-/// Returns the role of a field that [`PlainHead`] does not interpret, whose name may be in any case. The length decides first, so that
-/// most names are compared with one or two others.
+/// Returns the role of a field that [`PlainHead`] does not interpret, whose name may be in any case.
+/// The length decides first, so that most names are compared with one or two others.
 fn role(name: &[u8]) -> Role {
     let first = name.first().map_or(0, u8::to_ascii_lowercase);
-    // The two that nearly each browser sends are compared in their usual spelling first, at once.
     let is = |other: &[u8]| first == other[0] && name.eq_ignore_ascii_case(other);
+    // The two that nearly each browser sends are compared in their usual spellings at once.
+    let is_spelled = |usual: &[u8], lower: &[u8]| name == usual || name == lower || is(lower);
     match name.len() {
         5 if is(b"range") => Role::Special,
         6 if is(b"cookie") => Role::Known(Present::COOKIE),
         6 if is(b"pragma") => Role::Known(Present::PRAGMA),
         6 if is(b"expect") => Role::Special,
-        7 if name == b"Referer" || is(b"referer") => Role::Referer,
+        7 if is_spelled(b"Referer", b"referer") => Role::Referer,
         8 if is(b"if-match") || is(b"if-range") => Role::Special,
         10 if is(b"connection") => Role::Connection,
-        10 if name == b"User-Agent" || is(b"user-agent") => Role::UserAgent,
+        10 if is_spelled(b"User-Agent", b"user-agent") => Role::UserAgent,
         13 if is(b"cache-control") => Role::Known(Present::CACHE_CONTROL),
         13 if is(b"authorization") => Role::Known(Present::AUTHORIZATION),
         13 if is(b"if-none-match") => Role::Known(Present::IF_NONE_MATCH),
@@ -94,28 +95,28 @@ impl<'a> PlainRequest<'a> {
         let (mut if_none_match, mut user_agent, mut referer) = (None, None, None);
         let head = PlainHead::read(received, |line| match role(line.name) {
             Role::Codings => {
-                if codings.replace(line.trimmed()).is_some() {
+                if codings.replace(line.value.trimmed()).is_some() {
                     present.0 |= Present::MORE_CODINGS;
                 }
                 true
             }
             Role::Known(field) => {
                 if field == Present::IF_NONE_MATCH {
-                    if_none_match = (!present.has(field)).then_some(*line);
+                    if_none_match = (!present.has(field)).then_some(line.value);
                 }
                 present.0 |= field;
                 true
             }
-            Role::Connection if line.trimmed().eq_ignore_ascii_case(b"keep-alive") => {
+            Role::Connection if line.value.trimmed().eq_ignore_ascii_case(b"keep-alive") => {
                 present.0 |= Present::CONNECTION;
                 true
             }
             Role::UserAgent => {
-                user_agent.get_or_insert(*line);
+                user_agent.get_or_insert(line.value);
                 true
             }
             Role::Referer => {
-                referer.get_or_insert(*line);
+                referer.get_or_insert(line.value);
                 true
             }
             Role::Special | Role::Connection => false,
@@ -137,12 +138,12 @@ impl<'a> PlainRequest<'a> {
 
     /// Returns the value of `User-Agent`.
     pub(super) fn user_agent(&self) -> Option<&'a [u8]> {
-        self.user_agent.as_ref().map(FieldLine::trimmed)
+        self.user_agent.map(RawValue::trimmed)
     }
 
     /// Returns the value of `Referer`.
     pub(super) fn referer(&self) -> Option<&'a [u8]> {
-        self.referer.as_ref().map(FieldLine::trimmed)
+        self.referer.map(RawValue::trimmed)
     }
 
     /// Returns the coding for the client; see [`negotiate`].
@@ -161,9 +162,9 @@ impl<'a> PlainRequest<'a> {
 
 impl FieldLines for PlainRequest<'_> {
     fn lines<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-        let only = self.if_none_match.as_ref().filter(|_| *name == IF_NONE_MATCH);
+        let only = self.if_none_match.filter(|_| *name == IF_NONE_MATCH);
         let read = only.is_none().then(|| self.lines_named(name.as_str()));
-        only.map(FieldLine::trimmed).into_iter().chain(read.into_iter().flatten())
+        only.map(RawValue::trimmed).into_iter().chain(read.into_iter().flatten())
     }
 
     fn lines_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
@@ -177,7 +178,7 @@ impl FieldLines for PlainRequest<'_> {
         std::iter::from_fn(move || {
             let line = FieldLine::first_of(rest)?;
             rest = line.after;
-            Some((line.name, line.trimmed()))
+            Some((line.name, line.value.trimmed()))
         })
     }
 

@@ -48,8 +48,9 @@ impl<'a> PlainHead<'a> {
             let is_accepted = match Known::of(line.name) {
                 None => is_plain(&line),
                 Some(Known::Host) if host.is_none() => {
-                    host = Some(line.trimmed());
-                    line.trimmed().iter().all(|&byte| is_authority(byte))
+                    let value = line.value.trimmed();
+                    host = Some(value);
+                    value.iter().all(|&byte| is_authority(byte))
                 }
                 // It is not allowed, or there may be a body or another protocol.
                 Some(_) => false,
@@ -71,8 +72,7 @@ impl<'a> PlainHead<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldLine<'a> {
     pub(crate) name: &'a [u8],
-    /// Value with the white space around it.
-    value: &'a [u8],
+    pub(crate) value: RawValue<'a>,
     /// Bytes after the line.
     pub(crate) after: &'a [u8],
 }
@@ -84,13 +84,19 @@ impl<'a> FieldLine<'a> {
         let (name, rest) = piece.split_at(piece.iter().position(|&byte| !is_token(byte))?);
         let rest = rest.strip_prefix(b":").filter(|_| !name.is_empty())?;
         let (value, rest) = rest.split_at(run_of_value(rest));
-        Some(Self { name, value, after: rest.strip_prefix(b"\r\n")? })
+        Some(Self { name, value: RawValue(value), after: rest.strip_prefix(b"\r\n")? })
     }
+}
 
+/// Value of a field line, with the white space around it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawValue<'a>(&'a [u8]);
+
+impl<'a> RawValue<'a> {
     /// Returns the value without the white space around it.
     #[inline]
-    pub(crate) fn trimmed(&self) -> &'a [u8] {
+    pub(crate) fn trimmed(self) -> &'a [u8] {
         // Nearly all values have one space before them and none behind.
-        self.value.strip_prefix(b" ").unwrap_or(self.value).trim_ascii()
+        self.0.strip_prefix(b" ").unwrap_or(self.0).trim_ascii()
     }
 }

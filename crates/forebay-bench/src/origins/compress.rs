@@ -22,8 +22,16 @@ const BYTES: usize = 100_000;
 const FORM_MAX: f64 = 1.05;
 const NGINX_MAX: f64 = 0.10;
 
-/// Cold pages per second, each requested twice, and hits per second.
+/// Cold pages per second, and hits per second.
 const COLD: u32 = 200;
+
+/// Requests for each cold page: one that stores it, and two hits, the second of which has it
+/// compressed.
+const REQUESTS: u64 = 3;
+
+/// Pages whose requests alternate, so that each is stored when it is requested again.
+const ALTERNATING: u64 = 40;
+
 const HITS: u32 = 500;
 
 /// 99th percentile of the latency of hits, relative to that without cold pages.
@@ -110,18 +118,28 @@ async fn latency(options: &Options) -> Result<Table> {
     let to: Servers = Arc::new(Mutex::new(vec![cache.address()]));
     let hit = |_| "/items/hit?size=1000".to_owned();
     let quiet = Traffic::start(HITS, &to, hit).end_after(span).await?;
-    let cold =
-        Traffic::with_gzip(COLD * 2, &to, |number| format!("/items/{}?size={BYTES}", number / 2));
+    let pages = |kind: &'static str| {
+        move |number: u64| {
+            let page = number / (ALTERNATING * REQUESTS) * ALTERNATING + number % ALTERNATING;
+            format!("/items/{kind}{page}?size={BYTES}")
+        }
+    };
+    let rate = COLD * REQUESTS as u32;
+    let cold = Traffic::start(rate, &to, pages("unencoded"));
+    let unencoded = Traffic::start(HITS, &to, hit).end_after(span).await?;
+    cold.end().await?;
+    let cold = Traffic::with_gzip(rate, &to, pages("encoded"));
     let busy = Traffic::start(HITS, &to, hit).end_after(span).await?;
-    let pages = cold.end().await?.len() / 2;
+    let pages = cold.end().await?.len() / REQUESTS as usize;
     let made = "forebay_compressions_total{site=\"bench\",result=\"made\"}";
     let made = cache.metric(made).await? as f64;
     let title = format!("{HITS} hits/s beside {COLD} cold pages/s of {BYTES} B");
     let mut table = Table::figures(title);
     table.figure("compressions", made, "", Bound::AtLeast(1.0));
     table.figure("cold pages", pages as f64, "", Bound::None);
-    let (quiet, busy) = (latency_ms(&quiet, 0.99), latency_ms(&busy, 0.99));
+    let [quiet, unencoded, busy] = [&quiet, &unencoded, &busy].map(|hits| latency_ms(hits, 0.99));
     table.figure("p99 of hits, without cold pages", quiet, "ms", Bound::None);
+    table.figure("p99 of hits, with cold pages unencoded", unencoded, "ms", Bound::None);
     table.figure("p99 of hits, with them", busy, "ms", Bound::None);
     table.figure("ratio", busy / quiet, "", Bound::AtMost(P99_MAX));
     Ok(table)

@@ -37,8 +37,10 @@ const MEASURED: Duration = Duration::from_secs(3);
 /// Largest share of a server that takes a hundred times as long as the two others.
 const SLOW_SHARE_MAX: f64 = 0.05;
 
-/// Requests of clients per second while all servers fail, and their time.
+/// Requests of clients per second while all servers fail, and their time in seconds: twice the
+/// window of the budget, which begins with the retries of a whole window.
 const FAILING_RATE: u32 = 200;
+const FAILING_SECONDS: u64 = 20;
 
 /// Retries of all requests, and those that are possible in each second.
 const RETRIED: f64 = 1.11;
@@ -133,16 +135,16 @@ async fn balanced(origins: &[Origin], more: &str) -> Result<Launched> {
 
 /// Servers that close all connections, or one in ten.
 pub(super) async fn retries(options: &Options) -> Result<Table> {
-    let (seconds, posts) = options.pick((20, POSTS), (5, POSTS / 10));
+    let posts = options.pick(POSTS, POSTS / 10);
     let mut table = Table::figures("retries");
     let closing = || Origin::always(Answer::close());
     let origins = [closing().await?, closing().await?];
     let cache = balanced(&origins, "").await?;
     let to: Servers = Arc::new(Mutex::new(vec![cache.address()]));
     let traffic = Traffic::start(FAILING_RATE, &to, |number| format!("/{number}"));
-    let sent = traffic.end_after(Duration::from_secs(seconds)).await?.len() as f64;
+    let sent = traffic.end_after(Duration::from_secs(FAILING_SECONDS)).await?.len() as f64;
     let attempts: f64 = origins.iter().map(|origin| origin.requests() as f64).sum();
-    let most = RETRIED * sent + RETRIES_PER_SECOND * seconds as f64;
+    let most = RETRIED * sent + RETRIES_PER_SECOND * FAILING_SECONDS as f64;
     let name = format!("requests to two servers that close every connection, for {sent:.0} GETs");
     table.count(name, attempts, most);
     let twice = posts_received_twice(posts).await?;

@@ -3,7 +3,7 @@
 //! ```text
 //! Leading ─ seek ─┬─► found in a tier ─────────────────────────────────┐
 //!    │            └─► Missed ─ lease ─┬─► filled by an instance ───────┤
-//!    └─ no lower tiers ───────────────┴─► Permitted ─ load ─► LoadEnded ─ fill ─► Fill: announced, stored
+//!    └─ no lower tiers ───────────────┴─► Permitted ─ load ─► LoadEnded ─ fill ─► Fill
 //! ```
 //!
 //! A body that has arrived is stored, then announced; a body that still arrives is announced, and
@@ -375,8 +375,9 @@ impl<L: Load> Permitted<L> {
 }
 
 impl<L: Load> LoadEnded<L> {
-    /// Announces and stores the answer. Afterwards the lease is released: by the tier that was
-    /// filled, here, or, if this panics or is cancelled, by being dropped.
+    /// Stores and announces the answer, in the order that the module describes. Afterwards the lease is
+    /// released: by the tier that was filled, here, or, if this panics or is cancelled, by being
+    /// dropped.
     async fn fill(self) {
         let Self { mut fill, prior, stale, answer, started, cost } = self;
         let release = fill.release_for(&answer);

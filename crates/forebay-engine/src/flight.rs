@@ -325,7 +325,8 @@ impl Shard {
     }
 }
 
-/// Right to announce the result of a flight. Dropping it ends the flight.
+/// Right to announce the result of a flight. Dropping it ends the flight, unless a result that
+/// cannot be shared, or a purge, has ended it before.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     flights: Arc<Flights>,

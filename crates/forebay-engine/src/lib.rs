@@ -15,7 +15,8 @@
 //! | `entry` | entries, their heads and bodies; memory bound for bodies in transfer | runtime |
 //! | `runtime` | clock, random numbers, locks, tasks, events | |
 //!
-//! `cargo xtask tidy` checks these imports. A miss is described in `fill`; start there.
+//! `cargo xtask tidy` checks these imports. A miss begins in `miss`, which joins a flight or leads
+//! one; `fill` describes what the leader does.
 //!
 //! Deliberately absent: HTTP, sockets, configuration. The engine calls a front end only through the
 //! [`Load`] that it was given, and never parses a head.

@@ -27,8 +27,8 @@ pub(crate) struct Purging {
 }
 
 impl Flights {
-    /// Removes the flights of a key and runs `remove`, as [`purge`](Self::purge) does, and keeps the
-    /// key marked until lower tiers are purged, too.
+    /// Runs `remove` and removes the flights of a key in one step, as [`purge`](Self::purge) does, and
+    /// keeps the key marked until lower tiers are purged, too.
     pub(crate) fn begin_purge<T>(
         self: &Arc<Self>,
         primary: KeyRef<'_>,

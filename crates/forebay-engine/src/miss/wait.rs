@@ -114,7 +114,8 @@ impl Engine {
         self.fallback(lookup, miss, OriginFailure::Failed, Why::LoadFailed)
     }
 
-    /// Returns the stale entry of the lookup, or one that a lower tier has brought since.
+    /// Returns the stale entry of the lookup, or one that a lower tier or another load has brought
+    /// since.
     pub(super) fn fallback(
         &self,
         lookup: &Lookup<'_>,

@@ -16,8 +16,8 @@ pub fn normalise_authority(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
     normalise_others(scheme, text)
 }
 
-/// Normalises an authority with a port or with other characters. Not inlined, because most hits
-/// have none.
+/// Normalises an authority that has a port or needs the parser. Not inlined: the authorities of most
+/// hits have no port.
 #[inline(never)]
 fn normalise_others(scheme: Scheme, text: &str) -> Option<Cow<'_, str>> {
     // A port is short: from the end, its colon is found soon.

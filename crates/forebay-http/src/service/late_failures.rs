@@ -31,7 +31,8 @@ impl Default for LateFailures {
 
 impl LateFailures {
     /// Waits for the turn of a request that began to wait at `begun`, if the breaker ended it. The
-    /// turn is over when the result is dropped.
+    /// turn is over when the permit is dropped. No turn includes a wait for a peer, so this wait is
+    /// the time to answer the requests before.
     pub(super) async fn turn<T>(
         &self,
         result: &Result<T, LoadError>,

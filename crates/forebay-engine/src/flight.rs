@@ -106,8 +106,8 @@ pub(crate) struct Flight {
     /// `true` after a purge: the result is for the callers of this flight, and is not stored.
     /// Accessed with the shard locked.
     purged: AtomicBool,
-    /// `true` if no caller may follow any more, although the flight continues. Accessed with the
-    /// shard locked.
+    /// `true` if no caller may follow any more, although the flight continues. Read with the shard
+    /// locked.
     closed: AtomicBool,
     /// `true` while the flight waits for another instance.
     waits_for_instance: AtomicBool,
@@ -372,7 +372,7 @@ impl LeaderGuard {
     /// byte, or only lower tiers are still written. Purges still find the flight.
     pub(crate) fn close(&self) {
         let _shard = self.flights.shard(self.flight.primary.borrowed()).lock();
-        self.flight.closed.store(true, Ordering::Relaxed);
+        self.flight.close();
     }
 
     /// Returns `true` if a purge has affected the flight.
@@ -417,6 +417,10 @@ impl Flight {
 
     pub(crate) fn waits_for_instance(&self) -> bool {
         self.waits_for_instance.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn has_followers(&self) -> bool {

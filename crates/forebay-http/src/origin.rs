@@ -198,9 +198,10 @@ impl Origin {
             }
             Decision::Call(call) | Decision::Trial(call) => {
                 let admitted = Notify::new();
+                let shared = (company == Audience::Shared).then(|| request.urgency.clone());
                 // By value, the future of the breaker would reserve space for it twice.
                 let fetched = pin!(self.fetch_admitted(request, again, company, &admitted));
-                breaker.run(call, company, &admitted, fetched).await
+                breaker.run(call, shared.as_ref(), &admitted, fetched).await
             }
         }
     }
@@ -213,9 +214,10 @@ impl Origin {
             let Some(breaker) = &origin.breaker else { return };
             if let Ok(Decision::Trial(call)) = breaker.admit(true) {
                 let admitted = Notify::new();
+                let urgency = request.urgency.clone();
                 let fetched =
                     pin!(origin.fetch_admitted(request, None, Audience::Shared, &admitted));
-                let _ = breaker.run(call, Audience::Shared, &admitted, fetched).await;
+                let _ = breaker.run(call, Some(&urgency), &admitted, fetched).await;
             }
         });
     }

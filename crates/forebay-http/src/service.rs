@@ -19,7 +19,6 @@ mod ended;
 pub mod explain;
 pub(crate) mod forward;
 mod hit;
-mod late_failures;
 mod operation;
 mod origin_request;
 mod pending;
@@ -54,7 +53,6 @@ pub(crate) use route::{LoggedRequest, Routed};
 
 use self::dispatch::{Arrived, Begun, Dispatch};
 use self::forward::request_body;
-use self::late_failures::LateFailures;
 use self::pending::PendingRecord;
 use self::recorder::ResponseRecorder;
 use self::route::authority;
@@ -83,7 +81,6 @@ pub struct Service {
     recorder: Arc<ResponseRecorder>,
     challenges: ArcSwapOption<ChallengeAnswers>,
     compress: CompressPool,
-    late_failures: LateFailures,
 }
 
 /// Boxed future of a response that needs the origin.
@@ -108,17 +105,7 @@ impl Service {
         let challenges = ArcSwapOption::empty();
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let compress = CompressPool::new(workers, metrics.compression_queue());
-        let late_failures = LateFailures::default();
-        Self {
-            site_table,
-            engine,
-            metrics,
-            requests,
-            recorder,
-            challenges,
-            compress,
-            late_failures,
-        }
+        Self { site_table, engine, metrics, requests, recorder, challenges, compress }
     }
 
     /// Sets the number of threads that answer requests; a quarter as many compress, one at least.

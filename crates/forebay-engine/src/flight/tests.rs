@@ -2,6 +2,7 @@ use bytes::Bytes;
 use forebay_core::{KeyBuf, Lifetime, Meta, Timestamp};
 use futures_util::FutureExt;
 
+use super::waiting::Waiting;
 use super::*;
 use crate::entry::Head;
 use crate::entry::body::Body;
@@ -75,6 +76,17 @@ fn a_cut_flight_stores_nothing_and_is_not_boarded() {
     assert!(matches!((&mut aboard).now_or_never(), Some(FlightResult::Private)));
     drop(seat);
     assert_eq!(flights.count(), 1, "the old flight's end leaves the new one on the board");
+}
+
+#[test]
+fn a_load_about_to_fail_gets_no_further_followers() {
+    let flights = Flights::new();
+    let leader = lead(&flights, "a");
+    let mut before = follow(&flights, "a");
+    Waiting::new(leader.flight().clone(), false).close();
+    let _next = lead(&flights, "a");
+    leader.announce(FlightResult::Failed(LoadError::NotCached));
+    assert!(matches!((&mut before).now_or_never(), Some(FlightResult::Failed(_))));
 }
 
 #[test]

@@ -28,4 +28,10 @@ impl Waiting {
     pub fn has_followers(&self) -> bool {
         self.flight.has_followers()
     }
+
+    /// Lets no further caller wait for the load, which is about to fail: the next one begins a load
+    /// of its own. Those who wait already get the result.
+    pub fn close(&self) {
+        self.flight.close();
+    }
 }

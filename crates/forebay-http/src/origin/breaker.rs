@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
-use forebay_engine::{Audience, LoadError};
+use forebay_engine::LoadError;
 use http::Response;
 use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
@@ -13,7 +14,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::fault::ClientFault;
+use super::urgency::Urgency;
 use crate::settings::BreakerSettings;
+
+/// Time between the ends of two calls that an opening breaker ends. A thousand calls that end at
+/// once, with all who wait for them, would hold up new requests for tens of milliseconds.
+const END_INTERVAL: Duration = Duration::from_micros(250);
+
+/// Time after the opening within which all calls have ended, however many there are.
+const ENDS_MAX: Duration = Duration::from_millis(500);
 
 /// Circuit breaker of one site in this process.
 #[derive(Debug)]
@@ -24,6 +33,8 @@ pub(super) struct SiteBreaker {
     begun: Instant,
     /// Notified when the breaker opens.
     opened: Notify,
+    /// Number of calls that the last opening has ended so far.
+    calls_ended: AtomicU32,
 }
 
 /// Decision about one call.
@@ -45,6 +56,19 @@ pub(super) struct RunningCall<'b> {
     is_done: bool,
 }
 
+/// Phase of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It waits for limits or the budget, in this process.
+    Queued,
+    /// It becomes slow when the timer ends.
+    Timed,
+    /// It has become slow, or cannot.
+    Untimed,
+    /// The breaker has opened, and the call ends when the timer ends.
+    Ending,
+}
+
 impl SiteBreaker {
     pub(super) fn new(settings: &BreakerSettings) -> Self {
         Self {
@@ -53,6 +77,7 @@ impl SiteBreaker {
             failure_statuses: settings.failure_statuses.clone(),
             begun: Instant::now(),
             opened: Notify::new(),
+            calls_ended: AtomicU32::new(0),
         }
     }
 
@@ -86,38 +111,50 @@ impl SiteBreaker {
     }
 
     /// Makes a call and records its result. The time before `admitted` is notified is a wait in a queue
-    /// of this process, which says nothing about the origin. If the breaker opens, a call whose answer is shared ends
-    /// at once: otherwise all who wait for it would wait for an origin that does not answer.
+    /// of this process, which says nothing about the origin. If the breaker opens, the call of a `shared`
+    /// load accepts no further followers and ends soon, see [`END_INTERVAL`]: otherwise all who wait
+    /// for it would wait for an origin that does not answer.
     pub(super) async fn run<B>(
         &self,
         mut call: RunningCall<'_>,
-        company: Audience,
+        shared: Option<&Urgency>,
         admitted: &Notify,
         mut exchange: Pin<&mut impl Future<Output = Result<Response<B>, LoadError>>>,
     ) -> Result<Response<B>, LoadError> {
         let (mut opened, mut admitted) = (pin!(self.opened.notified()), pin!(admitted.notified()));
-        let mut slow = pin!(sleep_until(call.begun + self.slow_call));
+        let mut timer = pin!(sleep_until(call.begun + self.slow_call));
         let may_become_slow = call.is_timed && !self.slow_call.is_zero();
-        let (mut waits, mut is_timed) = (may_become_slow, false);
+        let mut phase = if may_become_slow { Phase::Queued } else { Phase::Untimed };
         let result = loop {
             tokio::select! {
                 biased;
                 result = exchange.as_mut() => break result,
-                () = admitted.as_mut(), if waits => {
-                    (waits, is_timed) = (false, true);
-                    slow.as_mut().reset(Instant::now() + self.slow_call);
+                () = admitted.as_mut(), if phase == Phase::Queued => {
+                    phase = Phase::Timed;
+                    timer.as_mut().reset(Instant::now() + self.slow_call);
                 }
-                () = slow.as_mut(), if is_timed => {
-                    is_timed = false;
+                () = timer.as_mut(), if matches!(phase, Phase::Timed | Phase::Ending) => {
+                    if phase == Phase::Ending {
+                        break Err(self.unavailable());
+                    }
+                    phase = Phase::Untimed;
                     call.became_slow();
                 }
-                () = opened.as_mut(), if company == Audience::Shared => {
-                    break Err(self.unavailable());
+                () = opened.as_mut(), if shared.is_some() && phase != Phase::Ending => {
+                    shared.into_iter().for_each(Urgency::close);
+                    phase = Phase::Ending;
+                    timer.as_mut().reset(Instant::now() + self.time_to_end());
                 }
             }
         };
         call.end(&result);
         result
+    }
+
+    /// Returns when, after the opening, the next of its calls ends.
+    fn time_to_end(&self) -> Duration {
+        let before = self.calls_ended.fetch_add(1, Ordering::Relaxed);
+        END_INTERVAL.saturating_mul(before).min(ENDS_MAX)
     }
 
     fn timestamp(&self, at: Instant) -> Timestamp {
@@ -177,7 +214,57 @@ impl SiteBreaker {
             before != CallState::Open && breaker.state() == CallState::Open
         };
         if has_opened {
+            self.calls_ended.store(0, Ordering::Relaxed);
             self.opened.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use forebay_core::{CallRules, CallWindow};
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    type Answer = Result<Response<()>, LoadError>;
+
+    fn breaker() -> SiteBreaker {
+        let rules = CallRules {
+            failed_percent: 50,
+            calls_min: 20,
+            window: CallWindow::Time(Duration::from_secs(10)),
+            slow_call: Duration::from_secs(5),
+            slow_percent: 50,
+            open_for: Duration::from_secs(10),
+            trials: 1,
+        };
+        SiteBreaker::new(&BreakerSettings { rules, failure_statuses: Vec::new() })
+    }
+
+    async fn run(breaker: &SiteBreaker, shared: Option<&Urgency>) -> Answer {
+        let Decision::Call(call) = breaker.admit(true)? else { panic!("a trial") };
+        let admitted = Notify::new();
+        admitted.notify_one();
+        breaker.run(call, shared, &admitted, pin!(pending())).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_end_one_after_another_when_the_breaker_opens() {
+        let (breaker, urgency) = (breaker(), Urgency::default());
+        let begun = Instant::now();
+        let calls = (0..4_000).map(|_| async {
+            let answer = run(&breaker, Some(&urgency)).await;
+            assert!(matches!(answer, Err(LoadError::Unavailable(_))));
+            begun.elapsed().saturating_sub(breaker.slow_call)
+        });
+        let ended = join_all(calls).await;
+        let within = |time| ended.iter().filter(|ended| **ended <= time).count();
+        // Timers have a resolution of 1 ms.
+        assert!((1..=8).contains(&within(Duration::from_millis(1))), "{:?}", &ended[..20]);
+        assert!((390..=410).contains(&within(Duration::from_millis(100))));
+        assert_eq!(within(ENDS_MAX + Duration::from_millis(1)), 4_000);
     }
 }

@@ -36,6 +36,11 @@ pub(crate) struct Urgency {
 }
 
 impl Urgency {
+    /// Lets no further client wait for the load, which is about to fail.
+    pub(super) fn close(&self) {
+        self.waiting.iter().for_each(Waiting::close);
+    }
+
     /// Returns the rank now. It rises to [`Rank::Foreground`] when other clients wait for the load.
     pub(super) fn rank(&self) -> Rank {
         let waiting = self.waiting.as_ref();

@@ -214,10 +214,7 @@ impl<'s> OriginRequest<'s> {
         let LoadRequest { key, demand, load } = load_request;
         let ask = self.ask(key.borrowed(), demand, load);
         let bound = wanting.must_not_be_stale();
-        let clock = self.service.engine().clock();
-        let begun = clock.now();
         let obtained = wanting.load(self.service.engine(), &ask, load.clone()).await;
-        let _turn = self.service.late_failures.turn(&obtained, begun, &**clock).await;
         self.note_followed(key.borrowed(), &obtained);
         obtained.map_err(|error| load_failure(error, bound, demand))
     }

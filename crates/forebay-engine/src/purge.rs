@@ -79,7 +79,9 @@ impl Engine {
     }
 
     /// Records a purge of many keys in the log, and removes the flights that it affects. Of tags
-    /// only the answer tells; its followers check it when it arrives.
+    /// only the answer tells; its followers check it when it arrives. A soft purge leaves the
+    /// flights: the log makes their entries stale, and their callers may get stale entries. A purge
+    /// of one key is not in the log, so it removes flights whatever its reach.
     fn record(&self, what: &Purge, reach: Reach) -> PurgeInProgress {
         let (at, in_progress) = self.log.note(what, reach);
         if reach == Reach::Hard && !matches!(what, Purge::Tag(_)) {

@@ -1,9 +1,10 @@
 //! Responses that are passed through, and responses that are stored for the first time.
 
 use anyhow::Result;
+use tokio::runtime::Runtime;
 
 use super::load::{COLUMNS, Load, Sample, allowed_cores, busy, cells, machine, ratio};
-use super::servers::{self, Ground, NGINX, Subject};
+use super::servers::{Ground, NGINX, Subject, raw};
 use crate::environment::Options;
 use crate::report::{Bound, Table, Verdict};
 
@@ -29,7 +30,11 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
         let url = format!("http://{}/pass?size={PASSED}&cc=no-store", subject.address);
         Load::new(url, seconds)
     };
-    measure(options, bound, Ground::nginx_pass, pass)
+    let servers = |ground: &Ground, runtime: &Runtime| {
+        let forebay = runtime.block_on(ground.forebay())?;
+        Ok(vec![ground.nginx_pass()?, forebay, runtime.block_on(ground.bare_proxy())?])
+    };
+    measure(options, bound, servers, pass)
 }
 
 /// Responses that are stored for the first time: each request has a key of its own.
@@ -44,22 +49,27 @@ pub(crate) fn run_misses(options: &Options) -> Result<Vec<Table>> {
         );
         Load { script, ..Load::new(format!("http://{}/", subject.address), seconds) }
     };
-    measure(options, bound, |ground| ground.nginx(NGINX, ""), miss)
+    let servers = |ground: &Ground, runtime: &Runtime| {
+        Ok(vec![ground.nginx(NGINX, "")?, runtime.block_on(ground.forebay())?])
+    };
+    measure(options, bound, servers, miss)
 }
 
+/// Compares the first server, nginx, with the second, forebay, and shows the others that `servers`
+/// starts, and all caches that are installed.
 fn measure(
     options: &Options,
     bound: (&str, f64),
-    nginx: impl Fn(&Ground) -> Result<Subject>,
+    servers: impl Fn(&Ground, &Runtime) -> Result<Vec<Subject>>,
     load: impl Fn(&Subject, u32, u32) -> Load,
 ) -> Result<Vec<Table>> {
     let (rounds, seconds) = options.pick((options.rounds, options.seconds), (1, 1));
     let cores = allowed_cores()?;
     let folder = tempfile::tempdir_in(TMPFS)?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    let origin = runtime.block_on(servers::raw(cores.load))?;
+    let runtime = Runtime::new()?;
+    let origin = runtime.block_on(raw(cores.load))?;
     let ground = Ground { folder: folder.path().to_owned(), origin: origin.address(), cores };
-    let mut subjects = vec![nginx(&ground)?, runtime.block_on(ground.forebay())?];
+    let mut subjects = servers(&ground, &runtime)?;
     subjects.extend(ground.installed_peers()?);
     let mut measured: Vec<Vec<Sample>> = subjects.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {

@@ -99,6 +99,7 @@ impl Subject {
 
 pub(crate) const BARE: &str = "bare hyper";
 pub(crate) const BARE_AGAIN: &str = "bare hyper, again";
+pub(crate) const BARE_PROXY: &str = "bare hyper as a proxy";
 pub(crate) const RAW: &str = "raw epoll";
 pub(crate) const FOREBAY: &str = "forebay";
 pub(crate) const NGINX: &str = "nginx";
@@ -119,9 +120,14 @@ pub(crate) async fn raw(core: usize) -> Result<Launched> {
     pinned(core, &std::env::current_exe()?, &[raw::CHILD]).await
 }
 
+/// Builds the program of bare hyper.
+fn bare_program() -> Result<PathBuf> {
+    build("release", &["-p", "forebay-http", "--bench", "bare_hyper"])
+}
+
 /// Starts bare hyper twice; the second one shows the spread of the baseline.
 pub(crate) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
-    let program = build("release", &["-p", "forebay-http", "--bench", "bare_hyper"])?;
+    let program = bare_program()?;
     let mut subjects = Vec::new();
     for name in [BARE, BARE_AGAIN] {
         subjects.push(Subject::new(name, pinned(cores.server, &program, &[]).await?, None));
@@ -132,6 +138,13 @@ pub(crate) async fn bare(cores: Cores) -> Result<Vec<Subject>> {
 impl Ground {
     pub(crate) async fn forebay(&self) -> Result<Subject> {
         self.forebay_with("").await
+    }
+
+    /// Bare hyper that forwards each request: no proxy on hyper costs less.
+    pub(crate) async fn bare_proxy(&self) -> Result<Subject> {
+        let (program, origin) = (bare_program()?, self.origin.to_string());
+        let server = pinned(self.cores.server, &program, &[&origin]).await?;
+        Ok(Subject::new(BARE_PROXY, server, None))
     }
 
     /// forebay with further tables of the configuration.

@@ -115,38 +115,40 @@ const QUICK: &[Step] = &[
         .shows(Shows::Tests),
 ];
 
-/// Steps of `ci` before the tests, cheap ones first.
-const BEFORE_TESTS: &[Step] = &[
+/// Steps of `ci` before all others.
+const FIRST: &[Step] = &[
     FORMAT,
-    TIDY,
-    LINTS,
-    Step::new(
-        "lints with the interleaving scheduler?",
-        "clippy -p forebay-engine --features interleavings --all-targets --locked --quiet -- -D \
-         warnings",
-    ),
-    // The lints above build the library with all features.
-    Step::new(
-        "library without features?",
-        "check -p forebay --lib --no-default-features --locked --quiet",
-    ),
     Step::new(
         "format of the benchmarks?",
         "fmt --check --manifest-path crates/forebay-bench/Cargo.toml",
     ),
-    Step::new("API documentation?", "doc --workspace --no-deps --locked --quiet")
-        .with(&[("RUSTDOCFLAGS", "-D warnings")]),
+    TIDY,
+    // A step of its own: later ones wait for each other's builds, and start with this one's.
+    Step::new("do the tests build?", "test --workspace --locked --no-run --quiet"),
 ];
 
 /// Steps of `ci` beside [`CRATES`]: they compute while those tests wait.
 const BESIDE_TESTS: &[Step] = &[
-    Step::new("instructions of a hit?", "xtask instructions --if-possible")
-        .shows(Shows::LastLine)
-        .in_background(),
     Step::new("commands in the documents?", "xtask snippets")
         .shows(Shows::LastLine)
         .in_background()
         .with_second_run(),
+    LINTS.in_background(),
+    Step::new(
+        "lints with the interleaving scheduler?",
+        "clippy -p forebay-engine --features interleavings --all-targets --locked --quiet -- -D \
+         warnings",
+    )
+    .in_background(),
+    // The lints above build the library with all features.
+    Step::new(
+        "library without features?",
+        "check -p forebay --lib --no-default-features --locked --quiet",
+    )
+    .in_background(),
+    Step::new("API documentation?", "doc --workspace --no-deps --locked --quiet")
+        .with(&[("RUSTDOCFLAGS", "-D warnings")])
+        .in_background(),
 ];
 
 const CRATES: &[Step] =
@@ -179,6 +181,7 @@ const NIGHTLY: &[Step] = &[
         "each library feature alone, and pairs?",
         "hack check -p forebay --lib --feature-powerset --depth 2 --locked --quiet",
     ),
+    Step::new("instructions of a hit?", "xtask instructions --if-possible").shows(Shows::LastLine),
     Step::new("each HTTP rule tested?", "xtask mutate").shows(Shows::LastLine),
     Step::new("public suite with Redis?", "xtask conformance --redis").shows(Shows::LastLine),
     Step::new("public suite with 100 rules?", "xtask conformance --rules").shows(Shows::LastLine),
@@ -353,8 +356,7 @@ pub(crate) fn ci() -> Result<()> {
     // Before the lanes: two installations at once would wait for each other's lock.
     ["test", "snippets", "conformance"].into_iter().try_for_each(needs::ensure_for)?;
     let beside_tests = BESIDE_TESTS.iter().chain(OTHER_SUITES).collect();
-    let stages =
-        vec![vec![BEFORE_TESTS.iter().collect()], vec![CRATES.iter().collect(), beside_tests]];
+    let stages = vec![vec![FIRST.iter().collect()], vec![CRATES.iter().collect(), beside_tests]];
     run("ci", Reds::End, stages)
 }
 

@@ -33,7 +33,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("wrk", "wrk", &["bench"]),
     ("h2load", "nghttp2-client", &["bench"]),
     ("openssl", "openssl", &["test", "snippets", "bench"]),
-    ("valgrind", "valgrind", &["instructions", "bench"]),
+    ("valgrind", "valgrind", &["instructions", "bench", "nightly"]),
     ("taskset", "util-linux", &["bench"]),
 ];
 

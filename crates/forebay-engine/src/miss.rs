@@ -348,7 +348,7 @@ impl Engine {
     ) -> (Leading<L>, oneshot::Receiver<LeaderResult<L>>) {
         let (reply, result) = oneshot::channel();
         if let Some(part) = load.batch() {
-            part.departs();
+            part.starts();
         }
         let (engine, options) = (self.clone(), load.options());
         (Leading { engine, leader, rules, load, options, reply: Some(reply) }, result)

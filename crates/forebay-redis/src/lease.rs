@@ -123,7 +123,7 @@ impl Leases for Redis {
                 primary: claim.primary,
                 names: Names::of(&tier.namespace, claim.primary),
                 entry: (entry_name(&tier.namespace, claim.entry), claim.entry),
-                field: lease_field(claim.primary, claim.boarded),
+                field: lease_field(claim.primary, claim.flight_key),
                 asked: tier.clock.now(),
                 is_lookup: claim.is_look,
                 mark: claim.mark.filter(|mark| is_mark(mark)).unwrap_or_default(),
@@ -406,13 +406,13 @@ impl Permit for HeldPermit {
         self.held.is_valid(self.tier.clock.exact())
     }
 
-    fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
+    fn narrow<'a>(&'a self, flight_key: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
         async move {
             // A concurrent renewal of the old field would find it gone.
             self.held.stop();
             let lease = self.held.terms.duration;
             let WritePermission { field, token } = self.held.permission();
-            let other = variant_field(boarded);
+            let other = variant_field(flight_key);
             let Names { leases, waiters, .. } = &self.held.names;
             let before = self.tier.clock.exact();
             let call = scripts::NARROW.call([&**leases, &**waiters]).arg(token).arg(field);

@@ -75,7 +75,7 @@ impl Instance {
         meta.set_tags(TagSet::new(["shoes"]));
         let (head, primary) = (Bytes::from_static(b"head"), key.borrowed());
         let token = permit.token();
-        let lease = LeasedWrite { primary, boarded: primary, token, is_last: true };
+        let lease = LeasedWrite { primary, flight_key: primary, token, is_last: true };
         let mut writer = self.redis.begin(primary, &meta, &head, WriteMode::Leased(lease)).await?;
         writer.write(body.clone()).await?;
         Ok(writer.commit().await?)
@@ -84,7 +84,7 @@ impl Instance {
 
 fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: true, mark: None }
+    Claim { primary: key, flight_key: key, entry: key, seen: None, is_look: true, mark: None }
 }
 
 fn key(number: u64) -> Key {

@@ -207,10 +207,10 @@ impl<L: Load> Missed<L> {
         let flight = self.leading.flight();
         let primary = flight.primary().borrowed();
         let entry = self.seen.variant.as_ref().map_or(primary, Key::borrowed);
-        let boarded = flight.key().borrowed();
+        let flight_key = flight.key().borrowed();
         let mark = self.leading.load_mark();
         let (seen, mark) = (self.seen.stamp, mark.as_deref());
-        let claim = Claim { primary, boarded, entry, seen, is_look: false, mark };
+        let claim = Claim { primary, flight_key, entry, seen, is_look: false, mark };
         let lower = &self.leading.engine.lower.all()[tier_index];
         let begun = self.leading.engine.clock.exact();
         let lease = lower.attempt(LEASE, &mut deadline, || leases.acquire(claim)).await;

@@ -426,10 +426,10 @@ impl<'a, L: Load> TierSearch<'a, L> {
             lower.is_shared() && self.lease_answer.is_none() && lower.is_asked_for_leases();
         let leases = self.leases.filter(|_| is_way)?;
         let flight = self.leading.flight();
-        let (primary, boarded) = (flight.primary().borrowed(), flight.key().borrowed());
+        let (primary, flight_key) = (flight.primary().borrowed(), flight.key().borrowed());
         let mark = self.leading.load_mark();
         let mark = mark.as_deref();
-        let claim = Claim { primary, boarded, entry: key, seen: None, is_look: true, mark };
+        let claim = Claim { primary, flight_key, entry: key, seen: None, is_look: true, mark };
         let position = self.engine.log.position();
         let asking = || leases.acquire(claim);
         match self.look(lower, asking).await {

@@ -237,9 +237,9 @@ impl<L: Load> Fill<L> {
     ) -> Option<Box<dyn Writer>> {
         let mode = match &self.permission {
             WritePermission::Leased(permit) if lower.is_shared() => {
-                let (primary, boarded) = (self.leading.primary(), record.lease_key.borrowed());
+                let (primary, flight_key) = (self.leading.primary(), record.lease_key.borrowed());
                 let token = permit.token();
-                WriteMode::Leased(LeasedWrite { primary, boarded, token, is_last })
+                WriteMode::Leased(LeasedWrite { primary, flight_key, token, is_last })
             }
             WritePermission::Put => WriteMode::Put,
             _ => WriteMode::Loaded,

@@ -13,7 +13,7 @@ pub trait BatchPart: Send + Sync {
     /// Called by the caller that starts the load, before the task of the load starts. If a lower
     /// tier has the answer, the load is dropped without a call of
     /// [`Load::load`](crate::Load::load).
-    fn departs(&self);
+    fn starts(&self);
 
     /// Called when this load waits for another instance: it may start late, or not at all. The batch
     /// must not let its other parts wait for it: the other instance may wait for one of them.

@@ -125,7 +125,7 @@ pub enum AnswerFor {
     #[default]
     All,
     /// The answer holds something for its caller alone. Then the caller gets this answer, and not
-    /// that of a load that departed later.
+    /// that of a load that started later.
     Caller,
 }
 

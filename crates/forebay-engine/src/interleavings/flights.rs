@@ -18,26 +18,26 @@ use crate::runtime::sync::atomic::AtomicU64;
 const ROUNDS_MAX: usize = 8;
 
 /// Result of joining a flight that has no limit on followers.
-enum Boarded {
+enum Joined {
     Lead(LeaderGuard),
     Follow(Follower),
 }
 
-fn board(flights: &Arc<Flights>, passed_over: Option<&Arc<Flight>>) -> Boarded {
+fn join_flight(flights: &Arc<Flights>, passed_over: Option<&Arc<Flight>>) -> Joined {
     let key = key();
     let primary = key.borrowed();
-    let boarder = JoinRequest { primary, key: primary, passed_over, now: Duration::ZERO };
-    match flights.join(boarder, Position::default) {
-        Role::Lead(seat) => Boarded::Lead(seat),
-        Role::Follow(follower) => Boarded::Follow(follower),
+    let request = JoinRequest { primary, key: primary, passed_over, now: Duration::ZERO };
+    match flights.join(request, Position::default) {
+        Role::Lead(leader) => Joined::Lead(leader),
+        Role::Follow(follower) => Joined::Follow(follower),
         Role::Full => panic!("there is room for all callers of these tests"),
     }
 }
 
 fn lead(flights: &Arc<Flights>) -> LeaderGuard {
-    match board(flights, None) {
-        Boarded::Lead(seat) => seat,
-        Boarded::Follow(_) => panic!("nothing flies yet"),
+    match join_flight(flights, None) {
+        Joined::Lead(leader) => leader,
+        Joined::Follow(_) => panic!("nothing is in progress yet"),
     }
 }
 
@@ -47,26 +47,26 @@ fn shared(number: u64) -> FlightResult {
 
 /// Invariant 3.
 ///
-/// 1. A: finds nothing on the board
-/// 2. B: finds nothing on the board
-/// 3. A: departs
-/// 4. B: departs, though A can be boarded
+/// 1. A: finds nothing in the table
+/// 2. B: finds nothing in the table
+/// 3. A: starts
+/// 4. B: starts, though A can be joined
 #[test]
-fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
+fn one_flight_of_a_key_can_be_joined_and_all_who_join_it_are_told() {
     explore(&["led", "followed", "waited"], |seen| {
         let flights = Flights::new();
-        let boardable = Arc::new(AtomicUsize::new(0));
+        let joinable = Arc::new(AtomicUsize::new(0));
         let caller = |number: u64| {
-            let (flights, boardable, seen) = (flights.clone(), boardable.clone(), seen.clone());
+            let (flights, joinable, seen) = (flights.clone(), joinable.clone(), seen.clone());
             spawn(async move {
-                match board(&flights, None) {
-                    Boarded::Lead(seat) => {
+                match join_flight(&flights, None) {
+                    Joined::Lead(leader) => {
                         seen.note("led");
-                        assert_eq!(boardable.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                        seat.announce(shared(number));
-                        boardable.fetch_sub(1, Ordering::SeqCst);
+                        assert_eq!(joinable.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        leader.announce(shared(number));
+                        joinable.fetch_sub(1, Ordering::SeqCst);
                     }
-                    Boarded::Follow(mut follower) => {
+                    Joined::Follow(mut follower) => {
                         let mut landed = at_once(&mut follower).await;
                         seen.note(if landed.is_none() { "waited" } else { "followed" });
                         if landed.is_none() {
@@ -92,12 +92,12 @@ fn one_flight_of_a_key_can_be_boarded_and_all_who_board_it_are_told() {
 fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
     explore(&["waited", "asked later"], |seen| {
         let flights = Flights::new();
-        let seat = lead(&flights);
+        let leader = lead(&flights);
         let caller = |_| {
             let (flights, seen) = (flights.clone(), seen.clone());
             spawn(async move {
-                let Boarded::Follow(mut follower) = board(&flights, None) else {
-                    panic!("it flies, and may be boarded")
+                let Joined::Follow(mut follower) = join_flight(&flights, None) else {
+                    panic!("it is in progress, and may be joined")
                 };
                 let mut polls = 0;
                 // Not asked once more before it waits: that would make up for a lost wake-up, too.
@@ -110,9 +110,9 @@ fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
             })
         };
         let callers: Vec<_> = (0..2).map(caller).collect();
-        seat.announce(shared(1));
+        leader.announce(shared(1));
         join(callers);
-        drop(seat);
+        drop(leader);
         assert_eq!(flights.count(), 0);
     });
 }
@@ -133,12 +133,12 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
             let (flights, led, seen) = (flights.clone(), led.clone(), seen.clone());
             spawn(async move {
                 for _ in 0..ROUNDS_MAX {
-                    match board(&flights, None) {
-                        Boarded::Lead(seat) => {
+                    match join_flight(&flights, None) {
+                        Joined::Lead(leader) => {
                             led.fetch_add(1, Ordering::SeqCst);
-                            return seat.announce(shared(number));
+                            return leader.announce(shared(number));
                         }
-                        Boarded::Follow(follower) => match follower.await {
+                        Joined::Follow(follower) => match follower.await {
                             FlightResult::Shared(..) => return seen.note("followed the next"),
                             FlightResult::Abandoned => seen.note("abandoned"),
                             landed => panic!("nobody landed {landed:?}"),
@@ -150,7 +150,7 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
         };
         let callers: Vec<_> = (0..2).map(caller).collect();
         let gone = catch_unwind(AssertUnwindSafe(|| {
-            let _seat = first;
+            let _leader = first;
             resume_unwind(Box::new("the loader"));
         }));
         assert!(gone.is_err());
@@ -167,32 +167,32 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
 /// 3. A: announces an answer that may not be shared
 /// 4. B: gets the result, joins again, and finds this flight again
 #[test]
-fn what_may_not_be_shared_is_not_boarded_again() {
+fn what_may_not_be_shared_is_not_joined_again() {
     explore(&["led anew", "told in time"], |seen| {
         let flights = Flights::new();
-        let seat = lead(&flights);
-        let number = seat.flight().number;
+        let leader = lead(&flights);
+        let number = leader.flight().number;
         let caller = |_| {
             let (flights, seen) = (flights.clone(), seen.clone());
             spawn(async move {
-                let follower = match board(&flights, None) {
-                    Boarded::Lead(_) => return,
-                    Boarded::Follow(follower) if follower.flight().number > number => return,
-                    Boarded::Follow(follower) => follower,
+                let follower = match join_flight(&flights, None) {
+                    Joined::Lead(_) => return,
+                    Joined::Follow(follower) if follower.flight().number > number => return,
+                    Joined::Follow(follower) => follower,
                 };
                 let landed = follower.await;
                 assert!(matches!(landed, FlightResult::Private), "{landed:?}");
                 seen.note("told in time");
-                match board(&flights, None) {
-                    Boarded::Lead(_) => seen.note("led anew"),
-                    Boarded::Follow(again) => assert!(again.flight().number > number),
+                match join_flight(&flights, None) {
+                    Joined::Lead(_) => seen.note("led anew"),
+                    Joined::Follow(again) => assert!(again.flight().number > number),
                 }
             })
         };
         let callers: Vec<_> = (0..2).map(caller).collect();
-        seat.announce(FlightResult::Private);
+        leader.announce(FlightResult::Private);
         join(callers);
-        drop(seat);
+        drop(leader);
         assert_eq!(flights.count(), 0);
     });
 }
@@ -208,18 +208,18 @@ fn what_may_not_be_shared_is_not_boarded_again() {
 fn a_promise_to_a_follower_is_kept_or_given_back() {
     explore(&["waited", "too late", "went away"], |seen| {
         let flights = Flights::new();
-        let seat = lead(&flights);
+        let leader = lead(&flights);
         let stays = spawn(reads_all(flights.clone(), seen.clone()));
         let goes = spawn(goes_away(flights.clone(), seen.clone()));
         let (writer, flow) = Flow::new(&in_flight(0), 0);
         let entry = Entry::new(fresh(), Head::default(), Body::flowing(flow));
         let entry = Arc::new(entry);
         writer.push(bodies::piece(0));
-        let leaders = entry.for_reader(false).expect("nothing has flowed yet");
-        seat.announce(FlightResult::Shared(entry, None));
-        let leader = spawn(async move { bodies::read_all(leaders.body.reader()).await });
+        let led = entry.for_reader(false).expect("nothing has flowed yet");
+        leader.announce(FlightResult::Shared(entry, None));
+        let leads = spawn(async move { bodies::read_all(led.body.reader()).await });
         let wanted = shuttle::future::block_on(bodies::write(&writer));
-        join([stays, goes, leader]);
+        join([stays, goes, leads]);
         assert!(wanted, "the leader was reading");
         let room = shuttle::future::block_on(poll_fn(|cx| writer.poll_room(cx)));
         assert!(!room, "a promise is still open");
@@ -227,7 +227,7 @@ fn a_promise_to_a_follower_is_kept_or_given_back() {
 }
 
 async fn reads_all(flights: Arc<Flights>, seen: Seen) {
-    let Boarded::Follow(mut follower) = board(&flights, None) else { return };
+    let Joined::Follow(mut follower) = join_flight(&flights, None) else { return };
     let mut landed = at_once(&mut follower).await;
     let waited = landed.is_none();
     if waited {
@@ -242,7 +242,7 @@ async fn reads_all(flights: Arc<Flights>, seen: Seen) {
 }
 
 async fn goes_away(flights: Arc<Flights>, seen: Seen) {
-    let Boarded::Follow(mut follower) = board(&flights, None) else { return };
+    let Joined::Follow(mut follower) = join_flight(&flights, None) else { return };
     if at_once(&mut follower).await.is_none() {
         seen.note("went away");
     }
@@ -274,8 +274,8 @@ impl World {
         self.memory.get(key().borrowed()).map(|entry| number_of(&entry))
     }
 
-    fn remember(&self, seat: &LeaderGuard, number: u64) {
-        seat.unless_purged(|| self.memory.put(key(), numbered(number, fresh())));
+    fn remember(&self, leader: &LeaderGuard, number: u64) {
+        leader.unless_purged(|| self.memory.put(key(), numbered(number, fresh())));
     }
 
     /// One caller without a lower tier: looks, joins, looks again if it leads, loads, stores,
@@ -284,19 +284,19 @@ impl World {
         if let Some(number) = self.remembered() {
             return number;
         }
-        let seat = match board(&self.flights, None) {
-            Boarded::Lead(seat) => seat,
-            Boarded::Follow(follower) => match follower.await {
+        let leader = match join_flight(&self.flights, None) {
+            Joined::Lead(leader) => leader,
+            Joined::Follow(follower) => match follower.await {
                 FlightResult::Shared(entry, _) => return number_of(&entry),
                 landed => panic!("nobody landed {landed:?}"),
             },
         };
         let number = self.remembered().unwrap_or_else(|| {
             let number = self.truth();
-            self.remember(&seat, number);
+            self.remember(&leader, number);
             number
         });
-        seat.announce(shared(number));
+        leader.announce(shared(number));
         number
     }
 
@@ -311,22 +311,22 @@ impl World {
         if let Some(number) = self.remembered() {
             return number;
         }
-        let seat = match board(&self.flights, None) {
-            Boarded::Lead(seat) => seat,
-            Boarded::Follow(follower) => match follower.await {
+        let leader = match join_flight(&self.flights, None) {
+            Joined::Lead(leader) => leader,
+            Joined::Follow(follower) => match follower.await {
                 FlightResult::Shared(entry, _) => return number_of(&entry),
                 landed => panic!("nobody landed {landed:?}"),
             },
         };
         let found = self.remembered();
-        let found =
-            found.or_else(|| seat.flight().may_search_tiers.then(|| *self.lower.lock()).flatten());
+        let found = found
+            .or_else(|| leader.flight().may_search_tiers.then(|| *self.lower.lock()).flatten());
         let number = found.unwrap_or_else(|| self.truth());
-        self.remember(&seat, number);
-        seat.announce(shared(number));
-        seat.close();
-        let _committing = seat.flight().committing.lock().await;
-        if seat.unless_purged(|| ()).is_some() {
+        self.remember(&leader, number);
+        leader.announce(shared(number));
+        leader.close();
+        let _committing = leader.flight().committing.lock().await;
+        if leader.unless_purged(|| ()).is_some() {
             seen.note("committed");
             // A tier takes its time.
             thread::yield_now();

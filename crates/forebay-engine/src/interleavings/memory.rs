@@ -53,11 +53,11 @@ impl World {
         })
     }
 
-    fn depart(&self) -> LeaderGuard {
+    fn start(&self) -> LeaderGuard {
         let key = key();
         let (primary, now) = (key.borrowed(), Duration::ZERO);
-        let boarder = JoinRequest { primary, key: primary, passed_over: None, now };
-        self.flights.lead_alone(boarder, Position::default)
+        let request = JoinRequest { primary, key: primary, passed_over: None, now };
+        self.flights.lead_alone(request, Position::default)
     }
 
     fn find(&self, language: &'static str) -> Option<u64> {
@@ -68,24 +68,24 @@ impl World {
     }
 
     /// Looks into the lower tier, unless the tier is being purged. Returns its value.
-    fn walk(&self, seat: &LeaderGuard) -> Option<u64> {
-        seat.flight().may_search_tiers.then(|| *self.below.lock()).flatten()
+    fn walk(&self, leader: &LeaderGuard) -> Option<u64> {
+        leader.flight().may_search_tiers.then(|| *self.below.lock()).flatten()
     }
 
     /// An answer of the origin: its family is announced with its head, and it is stored when it
     /// is whole. `false` if it was refused.
     fn load(&self, language: &'static str) -> bool {
-        let seat = self.depart();
+        let leader = self.start();
         let number = self.truth.load(Ordering::SeqCst);
-        seat.unless_purged(|| self.memory.announce(key().borrowed(), &vary(), Presence::Present));
+        leader.unless_purged(|| self.memory.announce(key().borrowed(), &vary(), Presence::Present));
         let store = || self.memory.store(key().borrowed(), &Language(language), varying(number));
-        seat.unless_purged(store).is_some()
+        leader.unless_purged(store).is_some()
     }
 
     /// An answer of the origin, by a flight that has found a family below.
     fn load_adopting(&self, language: &'static str) -> bool {
-        let seat = self.depart();
-        let known = self.walk(&seat).is_some();
+        let leader = self.start();
+        let known = self.walk(&leader).is_some();
         let number = self.truth.load(Ordering::SeqCst);
         let store = || {
             if known {
@@ -93,18 +93,18 @@ impl World {
             }
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
-        seat.unless_purged(store).is_some()
+        leader.unless_purged(store).is_some()
     }
 
     /// An answer of a lower tier, which is of the family that it knows there.
     fn take_in(&self, language: &'static str) -> bool {
-        let seat = self.depart();
-        let Some(number) = self.walk(&seat) else { return false };
+        let leader = self.start();
+        let Some(number) = self.walk(&leader) else { return false };
         let store = || {
             self.memory.replace_family(key().borrowed(), &vary(), BELOW, Presence::Present);
             self.memory.store(key().borrowed(), &Language(language), varying(number))
         };
-        seat.unless_purged(store).is_some()
+        leader.unless_purged(store).is_some()
     }
 
     fn purge(&self) -> u64 {
@@ -119,7 +119,7 @@ impl World {
 /// Invariant 5: a purge reaches all variants at once, also those that are on their way, and no
 /// family that comes later finds a member of one that was purged.
 ///
-/// 1. A: departs
+/// 1. A: starts
 /// 2. P: purges
 /// 3. A: puts its family back, under the generation it knows, and    all that the purge had reached
 ///    with it
@@ -181,8 +181,8 @@ fn an_announcement_takes_nothing_away() {
         let announces = {
             let (world, seen) = (world.clone(), seen.clone());
             spawn(async move {
-                let seat = world.depart();
-                seat.unless_purged(|| {
+                let leader = world.start();
+                leader.unless_purged(|| {
                     world.memory.announce(key().borrowed(), &vary(), Presence::Present);
                 });
                 seen.note(if world.find("de").is_none() {
@@ -195,8 +195,8 @@ fn an_announcement_takes_nothing_away() {
         let stores = {
             let world = world.clone();
             spawn(async move {
-                let seat = world.depart();
-                seat.unless_purged(|| world.memory.put(key(), numbered(1, fresh())));
+                let leader = world.start();
+                leader.unless_purged(|| world.memory.put(key(), numbered(1, fresh())));
             })
         };
         join([announces, stores]);

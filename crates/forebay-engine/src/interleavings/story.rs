@@ -1,6 +1,6 @@
 //! Whole requests: lookup, join, load, store, announce.
 
-mod seats;
+mod leaders;
 mod truth;
 
 use std::borrow::Cow;

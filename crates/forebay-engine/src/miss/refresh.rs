@@ -61,7 +61,7 @@ impl Engine {
         let tiers = TierDemand { demand: Demand::default(), purpose: Purpose::Refresh };
         let rules = FillRules { tiers: Some(tiers), ..miss.rules(lookup) };
         if let Some(part) = load.batch() {
-            part.departs();
+            part.starts();
         }
         let (engine, options) = (self.clone(), load.options());
         let leading = Leading { engine, leader, rules, load, options, reply: None };

@@ -26,9 +26,9 @@ pub struct Claim<'a> {
     /// Primary key of the entry, which all its variants share. A purge of it withdraws the leases
     /// of all variants.
     pub primary: KeyRef<'a>,
-    /// Key of the load: the primary key, the key of one variant, or that of a question about an
-    /// entry.
-    pub boarded: KeyRef<'a>,
+    /// Key that callers join the flight by: the primary key, the key of one variant, or that of a
+    /// question about an entry.
+    pub flight_key: KeyRef<'a>,
     /// Key of the record that is read together with the request: it was missing or unusable before,
     /// or was not read yet (`is_look`).
     pub entry: KeyRef<'a>,
@@ -72,11 +72,11 @@ pub trait Permit: Send + Sync {
     /// lease is for the callers that wait already, and is stored nowhere.
     fn is_held(&self) -> bool;
 
-    /// Moves the lease to the variant `boarded`, in one step, because the answer has variants.
+    /// Moves the lease to the variant `flight_key`, in one step, because the answer has variants.
     /// Instances that wait for the previous key are woken with [`Release::Vary`]. Returns `false`
     /// if the lease is no longer valid, or if another instance loads that variant: then nothing may
     /// be filled under it, but the instances are woken all the same.
-    fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool>;
+    fn narrow<'a>(&'a self, flight_key: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool>;
 
     /// Releases the lease without storing an entry, and tells waiting instances the reason. It has
     /// no effect after the entry was stored.

@@ -186,8 +186,9 @@ pub enum WriteMode<'a> {
 pub struct LeasedWrite<'a> {
     /// Primary key of the entry, for which the lease was requested.
     pub primary: KeyRef<'a>,
-    /// Key of the load that holds the lease: see [`Claim::boarded`](crate::lease::Claim::boarded).
-    pub boarded: KeyRef<'a>,
+    /// Key that callers join the flight by: see
+    /// [`Claim::flight_key`](crate::lease::Claim::flight_key).
+    pub flight_key: KeyRef<'a>,
     /// Token of the lease.
     pub token: LeaseToken,
     /// `true` if the commit of this write releases the lease. `false` for a record that lists the

@@ -167,7 +167,7 @@ async fn many_large_bodies_at_once_are_all_kept_one_after_another_within_the_bou
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_counted() {
+async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_callers_and_is_counted() {
     let (world, gate) = (narrow(), Gate::new());
     let origin = Origin::new({
         let (world, gate) = (world.clone(), gate.clone());
@@ -184,12 +184,12 @@ async fn a_body_that_finds_no_room_to_grow_is_passed_on_to_all_aboard_and_is_cou
     reached(&gate, 1).await;
     let _readers = fill(&world).await;
     gate.open();
-    let aboard = crowd.obtained().await;
-    let readers = aboard.iter().map(|obtained| read(obtained.entry.body.reader()));
+    let answers = crowd.obtained().await;
+    let readers = answers.iter().map(|obtained| read(obtained.entry.body.reader()));
     for length in within_patience(join_all(readers)).await {
         assert_eq!(length, Ok(12 * PIECE));
     }
-    drop(aboard);
+    drop(answers);
     world.until_nothing_is_under_way().await;
     assert_eq!((origin.loads(), world.counts.crowded_out.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(world.counts.outgrown.load(Ordering::SeqCst), 0);

@@ -80,7 +80,7 @@ async fn who_demands_validation_does_not_wait_for_a_body_nor_go_alone_because_of
         }
     });
     let first = world.obtain("a", &origin).await.expect("a head");
-    // All of them came before the load of the next flight had departed.
+    // All of them came before the load of the next flight had started.
     let demanding = Crowd::of(50, |_| world.obtain(revalidate(), &origin)).await;
     reached(&second, 1).await;
     assert_eq!(origin.loads(), 2, "the first of them did not wait for the body");
@@ -96,7 +96,7 @@ async fn who_demands_validation_does_not_wait_for_a_body_nor_go_alone_because_of
 }
 
 #[tokio::test]
-async fn who_boards_when_the_next_flight_has_come_and_gone_takes_what_it_brought() {
+async fn who_joins_when_the_next_flight_has_come_and_gone_takes_what_it_brought() {
     let world = World::new();
     let origin = numbered(&world, Lifetime::fresh(secs(60)));
     let gate = Gate::new();
@@ -115,7 +115,7 @@ async fn who_boards_when_the_next_flight_has_come_and_gone_takes_what_it_brought
     let demanding = Crowd::of(20, |_| world.obtain(revalidate(), &origin)).await;
     gate.open();
     ordinary.obtained().await;
-    // Each load lands in the very moment in which it departs, before the others have woken.
+    // Each load lands in the very moment in which it starts, before the others have woken.
     assert!(demanding.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
     assert_eq!((slow.loads(), origin.loads()), (1, 1));
 }

@@ -147,7 +147,7 @@ async fn nobody_who_stands_still_holds_up_what_a_tier_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tier_that_gives_up_costs_nobody_aboard_anything() {
+async fn a_tier_that_gives_up_costs_no_reader_anything() {
     for fault in [Fault::Fails, Fault::Freezes, Fault::Panics] {
         let mut scene = Scene::new();
         let mut early = scene.asked().await;
@@ -198,7 +198,7 @@ async fn between_its_last_byte_and_its_commit_a_body_is_loaded_by_nobody_else() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purge_lets_those_aboard_read_on_and_nothing_is_committed() {
+async fn a_purge_lets_earlier_readers_read_on_and_nothing_is_committed() {
     let mut scene = Scene::new();
     let mut reader = scene.asked().await;
     scene.send(PIECES / 2).await;

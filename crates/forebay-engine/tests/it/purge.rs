@@ -68,17 +68,17 @@ async fn what_a_purge_does_not_reach_stays() {
 }
 
 #[tokio::test]
-async fn a_flight_that_departed_before_a_purge_answers_those_aboard_and_nobody_else() {
+async fn a_flight_that_started_before_a_purge_answers_its_callers_and_nobody_else() {
     for what in all_kinds() {
         let world = World::new();
         let gates = gates::<2>();
         let origin = stepwise(&world, minute(), &gates);
-        let aboard = Crowd::of(20, |_| world.obtain("a", &origin)).await;
+        let before = Crowd::of(20, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
         world.purge(&what, Reach::Hard).await;
         let later = Crowd::of(20, |_| world.obtain("a", &origin)).await;
         gates[0].open();
-        for obtained in aboard.obtained().await {
+        for obtained in before.obtained().await {
             assert_eq!(bytes(&obtained), "1", "{what:?}");
         }
         reached(&gates[1], 1).await;
@@ -102,7 +102,7 @@ async fn who_comes_after_a_purge_does_not_wait_for_a_flight_that_is_known_to_be_
         let world = World::new();
         let gates = gates::<2>();
         let origin = stepwise(&world, minute(), &gates);
-        let aboard = Crowd::of(1, |_| world.obtain("a", &origin)).await;
+        let before = Crowd::of(1, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
         world.purge(&what, Reach::Hard).await;
         gates[1].open();
@@ -110,13 +110,13 @@ async fn who_comes_after_a_purge_does_not_wait_for_a_flight_that_is_known_to_be_
         assert_eq!(obtain_one(&world, &origin).await.0, "2", "{what:?}");
         gates[0].open();
         // It is given what the next caller is given.
-        assert_eq!(bytes(&aboard.obtained().await[0]), "2", "{what:?}");
+        assert_eq!(bytes(&before.obtained().await[0]), "2", "{what:?}");
         assert_eq!(world.answer_without_load("a", &origin).await, Some("2".into()), "{what:?}");
     }
 }
 
 #[tokio::test]
-async fn a_load_alone_that_departed_before_a_purge_is_not_stored() {
+async fn a_load_alone_that_started_before_a_purge_is_not_stored() {
     for what in all_kinds() {
         let world = World::new();
         let gates = gates::<2>();
@@ -133,7 +133,7 @@ async fn a_load_alone_that_departed_before_a_purge_is_not_stored() {
 }
 
 #[tokio::test]
-async fn what_departs_after_a_purge_is_stored_though_an_older_flight_lands_later() {
+async fn what_starts_after_a_purge_is_stored_though_an_older_flight_lands_later() {
     let world = World::new();
     let gates = gates::<2>();
     let origin = stepwise(&world, minute(), &gates);
@@ -206,18 +206,18 @@ async fn what_is_softly_purged_without_a_window_is_loaded_first_and_serves_when_
 }
 
 #[tokio::test]
-async fn a_flight_that_departed_before_a_soft_purge_is_not_fresh_for_those_who_come_after() {
+async fn a_flight_that_started_before_a_soft_purge_is_not_fresh_for_those_who_come_after() {
     for what in all_kinds() {
         let world = World::new();
         let gates = gates::<2>();
         let origin = stepwise(&world, minute(), &gates);
-        let aboard = Crowd::of(5, |_| world.obtain("a", &origin)).await;
+        let before = Crowd::of(5, |_| world.obtain("a", &origin)).await;
         reached(&gates[0], 1).await;
         world.purge(&what, Reach::Soft).await;
         let later = Crowd::of(5, |_| world.obtain("a", &origin)).await;
         gates[0].open();
         gates[1].open();
-        for (crowd, body) in [(aboard, "1"), (later, "2")] {
+        for (crowd, body) in [(before, "1"), (later, "2")] {
             for obtained in crowd.obtained().await {
                 assert_eq!(bytes(&obtained), body, "{what:?}");
             }

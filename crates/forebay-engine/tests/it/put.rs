@@ -47,11 +47,11 @@ async fn what_is_put_is_at_hand_until_it_is_put_anew_or_purged() {
 async fn a_load_that_began_earlier_and_ends_later_does_not_replace_what_was_put() {
     let (world, gate) = (World::new(), Gate::new());
     let origin = waiting(&world, &gate);
-    let aboard = Crowd::of(3, |_| world.obtain("a", &origin)).await;
+    let before = Crowd::of(3, |_| world.obtain("a", &origin)).await;
     reached(&gate, 1).await;
     assert!(put(&world, "a", "put").await);
     gate.open();
-    for obtained in aboard.obtained().await {
+    for obtained in before.obtained().await {
         assert_eq!(bytes(&obtained), "put", "as the next caller is given");
     }
     world.until_nothing_is_under_way().await;

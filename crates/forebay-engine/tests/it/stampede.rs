@@ -82,7 +82,7 @@ where
 }
 
 #[tokio::test]
-async fn a_panicking_load_is_told_to_all_who_wait_and_frees_the_seat() {
+async fn a_panicking_load_is_told_to_all_who_wait_and_frees_the_key() {
     let (world, gate) = (World::new(), Gate::new());
     let origin = failing_once(&world, &gate, || panic!("a bug in a loader"));
     let crowd = Crowd::of(50, |_| world.obtain("a", &origin)).await;

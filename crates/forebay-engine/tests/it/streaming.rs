@@ -138,7 +138,7 @@ async fn a_body_that_breaks_off_at_once_is_not_stored_either() {
 }
 
 #[tokio::test]
-async fn a_body_that_panics_breaks_for_its_readers_and_frees_the_seat() {
+async fn a_body_that_panics_breaks_for_its_readers_and_frees_the_key() {
     let world = World::new();
     let (tap, pieces) = tap();
     let pieces = pieces.map(|piece| {
@@ -264,7 +264,7 @@ async fn a_caller_that_takes_a_large_body_and_never_reads_it_counts_as_gone_when
     world.until(|world| world.counts.outgrown.load(Ordering::SeqCst) > 0).await;
     assert!(!tap.is_closed(), "the leader may still begin to read");
     let next = world.obtain("a", &origin).await.expect("an answer");
-    assert_eq!(bytes(&next), "2", "what is not kept is not boarded");
+    assert_eq!(bytes(&next), "2", "what is not kept is not joined");
     drop(leader);
     within_patience(tap.closed()).await;
     world.until_nothing_is_under_way().await;

@@ -155,11 +155,11 @@ async fn a_flight_that_is_cut_before_it_commits_leaves_nothing_in_a_lower_tier()
             }
         }
     });
-    let aboard = Crowd::of(5, |_| world.obtain("a", &origin)).await;
+    let before = Crowd::of(5, |_| world.obtain("a", &origin)).await;
     reached(&gate, 1).await;
     world.purge(&purge_of_key(), Reach::Hard).await;
     gate.open();
-    assert!(aboard.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
+    assert!(before.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
     world.until_nothing_is_under_way().await;
     for _ in 0..100 {
         tokio::task::yield_now().await;

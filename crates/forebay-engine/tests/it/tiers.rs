@@ -599,7 +599,7 @@ async fn an_early_refresh_is_not_content_with_a_copy_of_what_it_is_to_refresh() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tier_brings_is_as_old_as_it_is_however_late_its_flight_departed() {
+async fn what_a_tier_brings_is_as_old_as_it_is_however_late_its_flight_started() {
     let (below, gate) = (Below::new(), Gate::new());
     let world = below.world();
     let origin = Origin::new({

@@ -224,5 +224,5 @@ async fn variants_that_are_purged_while_the_first_is_under_way_are_still_one_loa
     assert!(!world.purge(&Purge::Key(key("a")), Reach::Hard).await, "nothing is stored yet");
     gate.open();
     each_has_its_own(crowd, 5).await;
-    assert_eq!(origin.loads(), 5, "those aboard are answered, and nobody goes alone");
+    assert_eq!(origin.loads(), 5, "those who joined are answered, and nobody goes alone");
 }

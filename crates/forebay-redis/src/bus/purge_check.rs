@@ -35,7 +35,7 @@ const KEPT_MORE: u32 = 1;
 pub(crate) struct StoreCheck<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) meta: &'a Meta,
-    /// Bus position at the departure of the load.
+    /// Bus position at the start of the load.
     pub(crate) position: BusPosition,
     pub(crate) ttl: Duration,
     /// True if a purge of its key would have withdrawn its permission.
@@ -47,7 +47,8 @@ pub(crate) struct GenerationsReply {
     last: BusId,
     generations: Vec<Option<Generation>>,
     rules: Vec<PrefixRule>,
-    /// Bus entries since the departure; `None` if some are missing or they were not requested.
+    /// Bus entries since the start of the load; `None` if some are missing or they were not
+    /// requested.
     since: Option<Vec<Entry>>,
 }
 
@@ -225,8 +226,8 @@ impl Inner {
         reply.standing(label, key)
     }
 
-    /// Returns the label for storing an entry; `None` if a purge after its departure reaches it, or
-    /// may have.
+    /// Returns the label for storing an entry; `None` if a purge after the start of its load
+    /// reaches it, or may have.
     pub(crate) async fn label(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -269,8 +270,8 @@ impl Inner {
             .map(|generations| Label::written(position.id, &generations)))
     }
 
-    /// Queries generations. For a store it also returns the bus entries since the departure, and
-    /// creates missing generations.
+    /// Queries generations. For a store it also returns the bus entries since the start of the
+    /// load, and creates missing generations.
     async fn fetch_generations(
         &self,
         endpoint: &Arc<Endpoint>,

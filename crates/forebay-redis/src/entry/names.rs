@@ -106,13 +106,13 @@ pub(crate) fn shared_name(namespace: &str, kind: &str, what: &[u8]) -> String {
 }
 
 /// Returns the field of a lease: empty for the primary key, a digest for any other key.
-pub(crate) fn lease_field(primary: KeyRef<'_>, boarded: KeyRef<'_>) -> Vec<u8> {
-    if primary == boarded { Vec::new() } else { variant_field(boarded) }
+pub(crate) fn lease_field(primary: KeyRef<'_>, flight_key: KeyRef<'_>) -> Vec<u8> {
+    if primary == flight_key { Vec::new() } else { variant_field(flight_key) }
 }
 
 /// Returns the lease field of a variant.
-pub(crate) fn variant_field(boarded: KeyRef<'_>) -> Vec<u8> {
-    field(b'v', boarded)
+pub(crate) fn variant_field(flight_key: KeyRef<'_>) -> Vec<u8> {
+    field(b'v', flight_key)
 }
 
 /// Returns the field of a permission without a lease. Its own kind keeps it apart from leases.

@@ -5,7 +5,7 @@
 //! purge replaces a token, and entries with the old token are purged. Tokens are compared for
 //! equality only: a missing one (evicted, expired or lost) equals none.
 //!
-//! Format of a label, little-endian: bus position at the departure of the load (8 bytes of
+//! Format of a label, little-endian: bus position at the start of the load (8 bytes of
 //! milliseconds, 8 of a number), then the hard and the soft token, 8 bytes each, of everything, the
 //! site and each tag in order. The bus position determines which prefix rules reach the entry.
 
@@ -125,7 +125,7 @@ impl<'a> Scope<'a> {
 /// Purge label of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Bus position at the departure of the load.
+    /// Bus position at the start of the load.
     pub(crate) departed: BusId,
     /// Hard and soft token of each scope.
     pub(crate) tokens: Vec<(u64, u64)>,
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_rule_reaches_earlier_departures() {
+    fn prefix_rule_reaches_earlier_loads() {
         let key = KeyBuf::new("shop").part(b"/a/b").clone();
         let what = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
         assert_eq!(read_prefix(&written_prefix("shop", "/a")), Some(what.clone()));

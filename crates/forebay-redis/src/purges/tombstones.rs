@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn tombstone_applies_to_earlier_departures() {
+    fn tombstone_applies_to_earlier_loads() {
         let prefix = Purge::Prefix { site: "shop".into(), prefix: "/a".into() };
         let reaching =
             [Purge::Key(key("/a/1")), tag("red"), prefix, Purge::Site("shop".into()), Purge::All];

@@ -45,7 +45,7 @@ struct State {
     saved: Option<SavedPosition>,
     /// Last position reported to the listener.
     announced: Option<SavedPosition>,
-    /// Highest known end of the bus. Loads that depart now are newer than it, whether it was read
+    /// Highest known end of the bus. Loads that start now are newer than it, whether it was read
     /// or not.
     end: BusId,
     /// Time of the last proof that nothing was missed.
@@ -307,7 +307,7 @@ impl BusProgress {
     }
 
     /// Returns the generations for storing an entry, if all are known, do not expire before
-    /// `until`, and no purge of them followed its departure.
+    /// `until`, and no purge of them followed the start of its load.
     pub(crate) fn generations(
         &self,
         position: BusPosition,

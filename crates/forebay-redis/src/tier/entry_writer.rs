@@ -37,7 +37,7 @@ const STALE_TTL_MAX: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct HeldPermission {
     pub(crate) permission: WritePermission,
     pub(crate) since: Duration,
-    /// Bus position at the departure of the load, if known.
+    /// Bus position at the start of the load, if known.
     pub(crate) position: Option<BusPosition>,
     /// The lease of the permission, and whether this store ends it.
     pub(crate) lease: Option<(Arc<HeldLease>, bool)>,
@@ -247,7 +247,8 @@ impl EntryWriter {
         Ok(())
     }
 
-    /// Returns the purge label of the entry. `None` if a purge after its departure reaches it.
+    /// Returns the purge label of the entry. `None` if a purge after the start of its load reaches
+    /// it.
     async fn label(
         &self,
         held_permission: &HeldPermission,

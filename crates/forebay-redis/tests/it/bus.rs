@@ -102,7 +102,7 @@ impl Instance {
 pub(crate) fn tagged(tags: &[&str]) -> Meta {
     let mut meta = meta(MINUTE);
     meta.set_tags(TagSet::new(tags.iter().copied()));
-    // Departure is before any purge of the test.
+    // The load started before any purge of the test.
     meta
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn purged(what: &Purge, reach: Reach) -> Notice {
     Notice::Purged { what: what.clone(), reach }
 }
 
-/// Waits until an entry departs later than everything received before.
+/// Waits until the load of an entry starts later than everything received before.
 pub(crate) async fn a_moment() {
     until_later(Duration::from_millis(60)).await;
 }
@@ -595,7 +595,7 @@ async fn sentinel_failover_is_a_gap_and_the_bus_resumes() {
         instance.received.until(|all| all.contains(&Notice::Gap)).await;
         instance.received.until(|all| all.last() == Some(&Notice::Connected)).await;
     }
-    // A load that departed before the failover does not store.
+    // A load that started before the failover does not store.
     let refused = fill(&one.fixture, &key("/loading"), &permit, b"old").await;
     assert!(refused.is_err(), "{refused:?}");
     one.publish(&tag("red"), Reach::Hard).await;

@@ -117,7 +117,7 @@ async fn purge_missing_on_the_replica_is_published_again_once() {
                 0,
                 "they knew of it"
             );
-            // Loads that depart from now on are stored.
+            // Loads that start from now on are stored.
             one.fixture.put_until_stored(&key("/a"), b"new").await;
             for instance in [&one, &other, &late] {
                 assert_eq!(

@@ -39,7 +39,7 @@ pub(crate) async fn instances<const N: usize>(server: &RedisServer) -> [Fixture;
 
 pub(crate) fn claim(key: &Key) -> Claim<'_> {
     let key = key.borrowed();
-    Claim { primary: key, boarded: key, entry: key, seen: None, is_look: false, mark: None }
+    Claim { primary: key, flight_key: key, entry: key, seen: None, is_look: false, mark: None }
 }
 
 pub(crate) async fn acquire(fixture: &Fixture, key: &Key) -> Lease {
@@ -63,7 +63,7 @@ async fn elsewhere(fixture: &Fixture, key: &Key) -> BoxFuture<'static, Woken> {
 }
 
 fn write_of(key: &Key, token: LeaseToken) -> LeasedWrite<'_> {
-    LeasedWrite { primary: key.borrowed(), boarded: key.borrowed(), token, is_last: true }
+    LeasedWrite { primary: key.borrowed(), flight_key: key.borrowed(), token, is_last: true }
 }
 
 pub(crate) async fn fill(
@@ -287,7 +287,7 @@ async fn lease_moves_to_a_variant_atomically() {
     let Woken::Released(told) = within(waiting).await else { panic!("not told") };
     assert_eq!(told, Release::Vary(vary.clone()));
     assert!(permit.is_held());
-    let variant = |boarded| Claim { boarded, ..claim(&primary) };
+    let variant = |flight_key| Claim { flight_key, ..claim(&primary) };
     let asked = same.tier.acquire(variant(german.borrowed())).await.unwrap();
     let Lease::Held(waiting, _) = asked else { panic!("the leader has it") };
     let asked = other.tier.acquire(variant(english.borrowed())).await.unwrap();
@@ -307,11 +307,11 @@ async fn a_removal_withdraws_the_leases_of_all_variants() {
     let [leader, remover] = instances(&server).await;
     let primary = key("/");
     let variant = keys::question(primary.borrowed(), b"variant").borrowed().to_key();
-    let boarded =
-        |boarded: KeyRef<'static>| Claim { boarded, ..claim(Box::leak(Box::new(key("/")))) };
+    let claim_by =
+        |flight_key: KeyRef<'static>| Claim { flight_key, ..claim(Box::leak(Box::new(key("/")))) };
     let permit = granted(&leader, &primary).await;
     let asked =
-        leader.tier.acquire(boarded(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
+        leader.tier.acquire(claim_by(Box::leak(Box::new(variant)).borrowed())).await.unwrap();
     let Lease::Granted(of_variant) = asked else { panic!("expected the lease of the variant") };
     remover.remove(&primary).await.unwrap();
     for permit in [permit, of_variant] {
@@ -427,7 +427,7 @@ async fn lease_ends_while_leases_of_variants_are_renewed() {
     let _ended = granted(&dead, &key).await;
     proxy.set(Faults::flow(Flow::Frozen));
     let variant = keys::question(key.borrowed(), b"variant").borrowed().to_key();
-    let of_variant = Claim { boarded: variant.borrowed(), ..claim(&key) };
+    let of_variant = Claim { flight_key: variant.borrowed(), ..claim(&key) };
     let Lease::Granted(kept_up) = other.tier.acquire(of_variant).await.unwrap() else {
         panic!("expected the lease of the variant")
     };

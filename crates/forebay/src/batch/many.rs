@@ -5,7 +5,7 @@
 //! are loaded together:
 //!
 //! 1. Every missing key begins or joins its flight before any of them waits. The engine reports
-//!    each flight that the batch leads ([`BatchPart::departs`]).
+//!    each flight that the batch leads ([`BatchPart::starts`]).
 //! 2. The batch is closed: the number of flights that it leads is known.
 //! 3. When all of them have reached their load, the loader is called once with all their keys.
 //!
@@ -106,7 +106,7 @@ impl<V: Send + Sync + 'static> Select for PartLoad<V> {
 }
 
 impl<V: Send + Sync + 'static> BatchPart for PartLoad<V> {
-    fn departs(&self) {
+    fn starts(&self) {
         let mut state = self.0.batch.state.lock();
         if !state.closed {
             state.expected += 1;

@@ -52,7 +52,7 @@ async fn an_expired_entry_is_served_within_its_stale_windows() {
 async fn a_load_in_flight_during_a_removal_is_not_stored() {
     for all in [false, true] {
         let (world, gate) = (World::new(), Gate::new());
-        let aboard = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
+        let before = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
         wait_for_loads(&gate, 1).await;
         if all {
             world.cache.invalidate_all().await;
@@ -62,7 +62,7 @@ async fn a_load_in_flight_during_a_removal_is_not_stored() {
         let later = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
         wait_for_loads(&gate, 2).await;
         gate.open();
-        for result in aboard.results().await {
+        for result in before.results().await {
             // The value of their own load, or of the later one if that was stored first.
             let value = result.expect("a value");
             assert!(["1", "2"].contains(&value.as_str()), "{value}");
@@ -78,11 +78,11 @@ async fn a_load_in_flight_during_a_removal_is_not_stored() {
 #[tokio::test]
 async fn a_load_in_flight_during_a_set_is_not_stored() {
     let (world, gate) = (World::new(), Gate::new());
-    let aboard = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
+    let before = Crowd::of(5, |_| world.load_behind("a", &gate)).await;
     wait_for_loads(&gate, 1).await;
     assert!(world.cache.set("a", "set".to_owned()).await);
     gate.open();
-    aboard.results().await;
+    before.results().await;
     world.wait_until_idle().await;
     assert_eq!(world.get("a").await.as_deref(), Some("set"));
 }

@@ -27,7 +27,7 @@ fn what_fits_is_granted_at_once_and_given_back_at_the_end() {
 }
 
 #[test]
-fn loads_depart_in_the_order_of_their_coming() {
+fn loads_start_in_the_order_of_their_coming() {
     let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(ROOM);
     let mut loads: Vec<_> = (0..3).map(|_| load(&in_flight)).collect();

@@ -53,12 +53,12 @@ impl Database {
 
 /// Invariant 5, for purges of all kinds, and bodies whole and flowing.
 ///
-/// 1. A: departs
+/// 1. A: starts
 /// 2. the truth changes
 /// 3. P: purges
 /// 4. A: lands, and stores the old; or lands    it for C, who came after P
 ///
-/// And: A counts as what departed when it landed, and so after P.
+/// And: A counts as what started when it landed, and so after P.
 #[test]
 fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
     explore(&["old, in time", "new", "late"], |seen| {
@@ -108,7 +108,7 @@ fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
 ///
 /// 1. A: looks, finds the stale
 /// 2. P: purges
-/// 3. A: boards, or goes alone, asks about what it    has found
+/// 3. A: joins, or goes alone, asks about what it    has found
 /// 4. the origin: it is unchanged
 /// 5. A: stores it, as if it were new
 #[test]

@@ -93,7 +93,7 @@ async fn told_by(holder: LeaseToken, mut waking: Waking) -> Woken {
 
 struct Waiter {
     primary: Key,
-    boarded: Key,
+    flight_key: Key,
     entry: Key,
     tell: mpsc::Sender<(Option<LeaseToken>, Woken)>,
 }
@@ -221,7 +221,7 @@ impl Link {
         let mut waiters = self.waiters.lock();
         for waiter in std::mem::take(&mut *waiters) {
             let concerned = waiter.primary == wake.primary
-                && wake.of.as_ref().is_none_or(|(boarded, _)| *boarded == waiter.boarded);
+                && wake.of.as_ref().is_none_or(|(flight_key, _)| *flight_key == waiter.flight_key);
             if !concerned {
                 waiters.push(waiter);
                 continue;
@@ -253,11 +253,11 @@ impl Link {
 
     fn wait(&self, claim: Claim<'_>) -> Waking {
         let (tell, told) = mpsc::channel(CHANNEL_MAX);
-        let [primary, boarded, entry] =
-            [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
+        let [primary, flight_key, entry] =
+            [claim.primary, claim.flight_key, claim.entry].map(KeyRef::to_key);
         let mut waiters = self.waiters.lock();
         waiters.retain(|waiter| !waiter.tell.is_closed());
-        waiters.push(Waiter { primary, boarded, entry, tell });
+        waiters.push(Waiter { primary, flight_key, entry, tell });
         told
     }
 }
@@ -305,7 +305,7 @@ impl Tier for Link {
                 Filling {
                     link,
                     primary: lease.primary.to_key(),
-                    boarded: Some(lease.boarded.to_key()),
+                    flight_key: Some(lease.flight_key.to_key()),
                     token: lease.token,
                     is_last: lease.is_last,
                     key,
@@ -319,7 +319,7 @@ impl Tier for Link {
                 });
                 let record = Record::new(meta, head, known.await?);
                 let primary = key.clone();
-                Filling { link, primary, boarded: None, token, is_last: true, key, record }
+                Filling { link, primary, flight_key: None, token, is_last: true, key, record }
             };
             Ok(Box::new(filling) as Box<dyn Writer>)
         }
@@ -340,7 +340,7 @@ impl Tier for Link {
 struct Filling {
     link: Arc<Link>,
     primary: Key,
-    boarded: Option<Key>,
+    flight_key: Option<Key>,
     token: LeaseToken,
     is_last: bool,
     key: Key,
@@ -355,9 +355,10 @@ impl Writer for Filling {
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), TierError>> {
         async move {
-            let Self { link, primary, boarded, token, is_last, key, record } = *self;
-            let filled = link
-                .call(|state| state.fill(&primary, boarded.as_ref(), token, &key, record, is_last));
+            let Self { link, primary, flight_key, token, is_last, key, record } = *self;
+            let filled = link.call(|state| {
+                state.fill(&primary, flight_key.as_ref(), token, &key, record, is_last)
+            });
             if filled.await? { Ok(()) } else { Err(TierError::Withdrawn) }
         }
         .boxed()
@@ -368,7 +369,7 @@ impl Writer for Filling {
 struct Held {
     link: Arc<Link>,
     primary: Key,
-    boarded: Mutex<Key>,
+    flight_key: Mutex<Key>,
     token: LeaseToken,
     until: Mutex<Instant>,
     refused: AtomicBool,
@@ -376,8 +377,8 @@ struct Held {
 }
 
 impl Held {
-    fn boarded(&self) -> Key {
-        self.boarded.lock().clone()
+    fn flight_key(&self) -> Key {
+        self.flight_key.lock().clone()
     }
 
     /// Renews the lease until it is released, refused, or at its maximum duration.
@@ -387,11 +388,11 @@ impl Held {
             sleep(HEARTBEAT).await;
             let Some(held) = held.upgrade() else { return };
             let began = Instant::now();
-            let (boarded, token) = (held.boarded(), held.token);
-            let renewed = held.link.call(|state| state.renew(&held.primary, &boarded, token));
+            let (flight_key, token) = (held.flight_key(), held.token);
+            let renewed = held.link.call(|state| state.renew(&held.primary, &flight_key, token));
             match renewed.await {
                 Ok(true) => *held.until.lock() = began + LEASE,
-                Ok(false) if held.boarded() == boarded => {
+                Ok(false) if held.flight_key() == flight_key => {
                     held.refused.store(true, Ordering::SeqCst);
                     return;
                 }
@@ -410,13 +411,13 @@ impl Permit for Held {
         !self.refused.load(Ordering::SeqCst) && Instant::now() < *self.until.lock()
     }
 
-    fn narrow<'a>(&'a self, boarded: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
+    fn narrow<'a>(&'a self, flight_key: KeyRef<'a>, vary: &'a Vary) -> BoxFuture<'a, bool> {
         async move {
-            let (from, to) = (self.boarded(), boarded.to_key());
+            let (from, to) = (self.flight_key(), flight_key.to_key());
             let narrow =
                 |state: &mut State| state.narrow(&self.primary, &from, &to, self.token, vary);
             let narrowed = self.link.call(narrow).await.unwrap_or(false);
-            *self.boarded.lock() = to.clone();
+            *self.flight_key.lock() = to.clone();
             narrowed
         }
         .boxed()
@@ -425,9 +426,9 @@ impl Permit for Held {
     fn release(&self, outcome: Release) -> BoxFuture<'_, ()> {
         async move {
             self.gave_back.store(true, Ordering::SeqCst);
-            let boarded = self.boarded();
+            let flight_key = self.flight_key();
             let release =
-                |state: &mut State| state.release(&self.primary, &boarded, self.token, &outcome);
+                |state: &mut State| state.release(&self.primary, &flight_key, self.token, &outcome);
             // What cannot be given back expires.
             let _ = self.link.call(release).await;
         }
@@ -440,11 +441,13 @@ impl Drop for Held {
         if self.gave_back.load(Ordering::SeqCst) || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (link, primary, boarded) = (self.link.clone(), self.primary.clone(), self.boarded());
+        let (link, primary, flight_key) =
+            (self.link.clone(), self.primary.clone(), self.flight_key());
         let token = self.token;
         tokio::spawn(async move {
-            let release =
-                |state: &mut State| state.release(&primary, &boarded, token, &Release::Abandoned);
+            let release = |state: &mut State| {
+                state.release(&primary, &flight_key, token, &Release::Abandoned)
+            };
             let _ = link.call(release).await;
         });
     }
@@ -457,14 +460,14 @@ impl Leases for Link {
                 return Err(TierError::failed("no leases here"));
             }
             let token = self.token();
-            let keys = [claim.primary, claim.boarded, claim.entry].map(KeyRef::to_key);
-            let [primary, boarded, entry] = &keys;
+            let keys = [claim.primary, claim.flight_key, claim.entry].map(KeyRef::to_key);
+            let [primary, flight_key, entry] = &keys;
             // It waits before it asks, or it could miss what it waits for.
             let waking = self.wait(claim);
             let began = Instant::now();
             let (seen, instance) = (claim.seen, self.instance);
             let asked =
-                self.call(|state| state.ask(primary, boarded, entry, seen, token, instance));
+                self.call(|state| state.ask(primary, flight_key, entry, seen, token, instance));
             let (remaining, holder) = match asked.await? {
                 Asked::Filled(record, standing) => {
                     return Ok(Lease::Filled(Box::new(stored(*record, standing))));
@@ -474,7 +477,7 @@ impl Leases for Link {
                     let held = Arc::new(Held {
                         link: self.me(),
                         primary: primary.clone(),
-                        boarded: Mutex::new(boarded.clone()),
+                        flight_key: Mutex::new(flight_key.clone()),
                         token,
                         until: Mutex::new(began + LEASE),
                         refused: AtomicBool::new(false),

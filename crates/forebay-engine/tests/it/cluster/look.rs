@@ -269,7 +269,7 @@ async fn a_lease_that_is_not_needed_goes_back() {
 
 /// A flight that ends between its lease and its load also releases the lease.
 #[tokio::test(start_paused = true)]
-async fn a_lease_goes_back_if_the_key_is_purged_before_the_load_departs() {
+async fn a_lease_goes_back_if_the_key_is_purged_before_the_load_starts() {
     let together = Together::new(2).await;
     let [one, other] = &together.instances[..] else { unreachable!() };
     let origin = numbering(&together.clock, minute);

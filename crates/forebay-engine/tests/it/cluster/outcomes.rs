@@ -98,7 +98,7 @@ async fn a_purge_meanwhile_withdraws_the_lease_and_nobody_waits_for_it() {
         pass(10).await;
         let purged = if by_leader { leader } else { purging }.purge_key("a").await;
         assert!(matches!(purged.propagation, forebay_engine::Propagation::Published(_)));
-        // It was aboard when the purge came: it may be told what was.
+        // It had joined when the purge came: it may be told what was.
         assert_eq!(bytes(&led.await.unwrap().unwrap()), "1");
         assert_eq!(bytes(&waited.await.unwrap().unwrap()), "2");
         pass(100).await;

@@ -1,4 +1,4 @@
-//! Overlapping loads whose origin reads in another order than they departed. A version that was
+//! Overlapping loads whose origin reads in another order than they started. A version that was
 //! read once may be followed by the one before it, until the purge of the older one is
 //! acknowledged; never after that.
 

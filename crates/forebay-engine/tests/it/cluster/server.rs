@@ -35,7 +35,7 @@ pub(crate) struct Record {
     pub(crate) meta: Meta,
     pub(crate) head: Bytes,
     pub(crate) body: Bytes,
-    /// Where the log stood when its load had not departed yet.
+    /// Where the log stood when its load had not started yet.
     pub(crate) known: u64,
     pub(crate) stamp: u64,
     /// The generations of its tags when it was filled.
@@ -295,7 +295,7 @@ impl State {
     pub(crate) fn ask(
         &mut self,
         primary: &Key,
-        boarded: &Key,
+        flight_key: &Key,
         entry: &Key,
         seen: Option<u64>,
         token: LeaseToken,
@@ -311,29 +311,29 @@ impl State {
         let now = Instant::now();
         let Stored { leases, waiting, newest, .. } = &mut self.stored;
         let fields = leases.entry(primary.clone()).or_default();
-        if let Some(field) = fields.get(boarded).filter(|field| field.until > now) {
+        if let Some(field) = fields.get(flight_key).filter(|field| field.until > now) {
             waiting.entry(primary.clone()).or_default().insert(instance);
             return Asked::Elsewhere(field.until - now, field.token);
         }
-        fields.insert(boarded.clone(), Field { token, until: now + LEASE });
+        fields.insert(flight_key.clone(), Field { token, until: now + LEASE });
         Asked::Granted(*newest)
     }
 
     /// Renews a lease. Returns `false` if it is not valid.
-    pub(crate) fn renew(&mut self, primary: &Key, boarded: &Key, token: LeaseToken) -> bool {
-        let field = self.live(primary, boarded, token);
+    pub(crate) fn renew(&mut self, primary: &Key, flight_key: &Key, token: LeaseToken) -> bool {
+        let field = self.live(primary, flight_key, token);
         field.map(|field| field.until = Instant::now() + LEASE).is_some()
     }
 
-    fn live(&mut self, primary: &Key, boarded: &Key, token: LeaseToken) -> Option<&mut Field> {
+    fn live(&mut self, primary: &Key, flight_key: &Key, token: LeaseToken) -> Option<&mut Field> {
         let now = Instant::now();
-        let field = self.leases.get_mut(primary)?.get_mut(boarded)?;
+        let field = self.leases.get_mut(primary)?.get_mut(flight_key)?;
         (field.until > now && field.token == token).then_some(field)
     }
 
-    fn drop_lease(&mut self, primary: &Key, boarded: &Key) {
+    fn drop_lease(&mut self, primary: &Key, flight_key: &Key) {
         if let Some(fields) = self.leases.get_mut(primary) {
-            fields.remove(boarded);
+            fields.remove(flight_key);
         }
     }
 
@@ -348,19 +348,19 @@ impl State {
     pub(crate) fn fill(
         &mut self,
         primary: &Key,
-        boarded: Option<&Key>,
+        flight_key: Option<&Key>,
         token: LeaseToken,
         key: &Key,
         record: Record,
         is_last: bool,
     ) -> bool {
         let claimed = claim_field(primary);
-        let boarded = boarded.unwrap_or(&claimed);
+        let lease_key = flight_key.unwrap_or(&claimed);
         for tag in record.meta.tags().iter() {
             // It is as old as the log, so that it does not hide an earlier purge.
             self.make(format!("t:{tag}"));
         }
-        let stands = self.live(primary, boarded, token).is_some();
+        let stands = self.live(primary, lease_key, token).is_some();
         let standing = self.standing(key.borrowed(), &record.meta, record.known);
         if !stands || standing == PurgeState::Removed {
             self.counts.refusals += 1;
@@ -373,10 +373,10 @@ impl State {
         let record = Record { stamp: self.stamps, made, family_token, ..record };
         self.records.insert(key.clone(), record.clone());
         if is_last {
-            self.drop_lease(primary, boarded);
+            self.drop_lease(primary, lease_key);
             self.wake(
                 primary,
-                Some((boarded, token)),
+                Some((lease_key, token)),
                 &Why::Filled(key.clone(), Box::new(record), standing),
             );
         }
@@ -396,15 +396,15 @@ impl State {
     pub(crate) fn release(
         &mut self,
         primary: &Key,
-        boarded: &Key,
+        flight_key: &Key,
         token: LeaseToken,
         outcome: &Release,
     ) -> bool {
-        if self.live(primary, boarded, token).is_none() {
+        if self.live(primary, flight_key, token).is_none() {
             return false;
         }
-        self.drop_lease(primary, boarded);
-        self.wake(primary, Some((boarded, token)), &Why::Released(outcome.clone()));
+        self.drop_lease(primary, flight_key);
+        self.wake(primary, Some((flight_key, token)), &Why::Released(outcome.clone()));
         true
     }
 
@@ -432,7 +432,7 @@ impl State {
         let waiting = self.waiting.get(primary).cloned().unwrap_or_default();
         for instance in waiting {
             if let Some(channel) = self.channels.get(&instance) {
-                let of = of.map(|(boarded, token)| (boarded.clone(), token));
+                let of = of.map(|(flight_key, token)| (flight_key.clone(), token));
                 // An instance that no longer listens gets no message.
                 let _ = channel.try_send(Wake { primary: primary.clone(), of, why: why.clone() });
             }

@@ -10,8 +10,8 @@ use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 ///
 /// 1. A: looks (miss)
 /// 2. B: looks (miss)
-/// 3. A: boards, loads, stores, leaves
-/// 4. B: boards, and would load again
+/// 3. A: joins, loads, stores, leaves
+/// 4. B: joins, and would load again
 #[test]
 fn a_cold_key_is_loaded_once_whoever_comes_when() {
     explore(&["led", "followed", "hit"], |seen| {
@@ -80,7 +80,7 @@ fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
 /// 1. A, B: lead and follow under the primary key
 /// 2. A: lands "de", names the family
 /// 3. B: wants "fr", looks again
-/// 4. C: wants "fr", finds the family, boards under another key
+/// 4. C: wants "fr", finds the family, joins under another key
 #[test]
 fn cold_variants_are_loaded_once_each_and_given_to_whom_they_are_for() {
     explore(&["led", "followed"], |seen| {
@@ -165,7 +165,7 @@ fn a_caller_that_goes_away_loses_no_flight() {
 /// 3. A's load panics
 /// 4. B: waits for ever, or the key is never    loaded again
 #[test]
-fn a_load_that_panics_is_told_to_all_and_frees_the_seat() {
+fn a_load_that_panics_is_told_to_all_and_frees_the_key() {
     explore(&["told", "loaded"], |seen| {
         let (engine, loads) = (engine(), Arc::new(AtomicU64::new(0)));
         let origin = Origin::new({

@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use super::request::PlainRequest;
 use crate::compress::choose::Chosen;
 use crate::request_guard::DirectOutput;
-use crate::stored::head::StoredHead;
+use crate::stored::head::{StoredHead, StoredLine};
 
 /// Response that was written.
 pub(super) struct Written {
@@ -111,15 +111,16 @@ fn is_plain(status: StatusCode) -> bool {
 /// Writes the status line and the repeated fields of a 304.
 fn write_not_modified(stored: StoredHead<'_>, chosen: Chosen<'_>, output: &mut DirectOutput) {
     output.write(b"HTTP/1.1 304 Not Modified\r\n");
-    for (name, value) in stored.lines() {
-        if validate::is_not_modified_field(name, || stored.has(&ETAG)) {
-            output.write(name);
-            output.write(b": ");
-            if chosen.has_weak_tag() && name == ETAG.as_str().as_bytes() && is_strong(value) {
-                output.write(b"W/");
-            }
+    for StoredLine { name, value, whole } in stored.lines() {
+        if !validate::is_not_modified_field(name, || stored.has(&ETAG)) {
+            continue;
+        }
+        if chosen.has_weak_tag() && name == ETAG.as_str().as_bytes() && is_strong(value) {
+            output.write(b"etag: W/");
             output.write(value);
             output.write(b"\r\n");
+        } else {
+            output.write(whole);
         }
     }
 }

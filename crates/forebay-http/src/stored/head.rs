@@ -1,16 +1,16 @@
 //! Status and header fields of a stored response.
 //!
 //! An entry keeps them as the bytes of an HTTP/1.1 head, without the empty line at its end: the
-//! status line, then one line for each field, names in lower case. A hit is answered with these
-//! bytes; lower tiers store them. `Age`, `Content-Length` and `Date` come first, so that a hit finds
-//! them without reading all lines.
+//! status line, then one line for each field, names in lower case, the lines of a name one after
+//! another. A hit is answered with these bytes; lower tiers store them. `Age`, `Content-Length`,
+//! `Date` and `ETag` come first, so that a hit or a 304 finds them without reading all lines.
 
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
 use forebay_engine::{Entry, Head};
 use forebay_semantics::FieldLines;
-use http::header::{AGE, CONTENT_LENGTH, DATE};
+use http::header::{AGE, CONTENT_LENGTH, DATE, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
 
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 const ADDED_FIELDS: usize = 2;
 
 /// Fields that are written first, in this order.
-const FRONT: [HeaderName; 3] = [AGE, CONTENT_LENGTH, DATE];
+const FRONT: [HeaderName; 4] = [AGE, CONTENT_LENGTH, DATE, ETAG];
 
 /// Start of each stored head. The status code follows.
 const VERSION: &[u8] = b"HTTP/1.1 ";
@@ -142,6 +142,16 @@ pub(crate) struct StoredHead<'a> {
     pub(crate) fields: &'a [u8],
 }
 
+/// One field line of a stored head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredLine<'a> {
+    /// Name, in lower case.
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+    /// The line with its line ending.
+    pub(crate) whole: &'a [u8],
+}
+
 /// Fields at the start of a stored head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Front<'a> {
@@ -161,13 +171,14 @@ impl<'a> StoredHead<'a> {
         Some(Self { status, status_line, fields })
     }
 
-    /// Returns names and values of all lines. Stops at the first line that is no field.
-    pub(crate) fn lines(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    /// Returns all lines. Stops at the first one that is no field.
+    pub(crate) fn lines(self) -> impl Iterator<Item = StoredLine<'a>> {
         let mut rest = self.fields;
         std::iter::from_fn(move || {
-            let (line, after) = rest.split_at(line_end(rest)?);
+            let (whole, after) = rest.split_at(line_end(rest)?);
             rest = after;
-            split_line(line)
+            let (name, value) = split_line(whole)?;
+            Some(StoredLine { name, value, whole })
         })
     }
 
@@ -201,14 +212,19 @@ impl FieldLines for StoredHead<'_> {
     }
 
     fn lines_named<'f>(&'f self, name: &str) -> impl Iterator<Item = &'f [u8]> {
-        let mut rest = self.fields;
+        let (mut rest, mut was_found) = (self.fields, false);
         std::iter::from_fn(move || {
             while let Some(end) = line_end(rest) {
                 let (line, after) = rest.split_at(end);
                 rest = after;
                 let value = line.strip_prefix(name.as_bytes());
                 if let Some(value) = value.and_then(|value| value.strip_prefix(SEPARATOR)) {
+                    was_found = true;
                     return value.strip_suffix(b"\r\n");
+                }
+                // The lines of a name follow one another.
+                if was_found {
+                    rest = &[];
                 }
             }
             None
@@ -216,7 +232,7 @@ impl FieldLines for StoredHead<'_> {
     }
 
     fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        StoredHead::lines(*self)
+        StoredHead::lines(*self).map(|line| (line.name, line.value))
     }
 }
 
@@ -227,7 +243,8 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
 
 fn split_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.strip_suffix(b"\r\n")?;
-    let colon = memchr::memchr(b':', line)?;
+    // Names are short: a vectorised search costs more.
+    let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = line.split_at(colon);
     Some((name, value.strip_prefix(SEPARATOR)?))
 }

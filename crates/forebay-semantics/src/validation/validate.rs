@@ -190,18 +190,17 @@ pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
 /// bytes that the client has.
 #[must_use]
 pub fn is_not_modified_field(name: &[u8], has_tag: impl FnOnce() -> bool) -> bool {
-    match name {
-        b"cache-control"
-        | b"content-location"
-        | b"date"
-        | b"etag"
-        | b"expires"
-        | b"vary"
-        | b"timing-allow-origin"
-        | b"cross-origin-resource-policy" => true,
-        b"last-modified" => !has_tag(),
-        name => name.starts_with(CORS_PREFIX),
-    }
+    // The length decides first: a comparison with each name cost more than the rest of a 304.
+    let is_listed = match name.len() {
+        4 => name == b"date" || name == b"etag" || name == b"vary",
+        7 => name == b"expires",
+        13 => name == b"cache-control" || (name == b"last-modified" && !has_tag()),
+        16 => name == b"content-location",
+        19 => name == b"timing-allow-origin",
+        28 => name == b"cross-origin-resource-policy",
+        _ => false,
+    };
+    is_listed || name.starts_with(CORS_PREFIX)
 }
 
 /// Returns the fields of a 304 made from a response for this client alone: all of them, including
@@ -260,10 +259,15 @@ pub fn must_forward(request: &HeaderMap) -> bool {
 /// RFC 9110 section 13.1.2: `*` matches every existing response, a list matches if one of its tags
 /// matches in a weak comparison.
 fn none_match_fails(request: &impl FieldLines, stored: &impl FieldLines) -> bool {
-    if single_line(request, &IF_NONE_MATCH).is_some_and(|value| value.trim_ascii() == b"*") {
+    let only = single_line(request, &IF_NONE_MATCH);
+    if only.is_some_and(|value| value.trim_ascii() == b"*") {
         return true;
     }
     let Some(tag) = single_line(stored, &ETAG) else { return false };
+    // Nearly all clients send the one tag that they got, as they got it.
+    if only == Some(tag) && tag.starts_with(b"\"") {
+        return true;
+    }
     request
         .lines(&IF_NONE_MATCH)
         .flat_map(|line| EntityTags { rest: line })

@@ -254,6 +254,7 @@ fn a_304_repeats_the_fields_that_browsers_check() {
     let checked = headers(&[
         "access-control-allow-origin: https://a.example",
         "access-control-allow-credentials: true",
+        "access-control-allow-methods: GET",
         "access-control-expose-headers: x-a",
         "access-control-expose-headers: x-b",
         "cross-origin-resource-policy: same-site",

@@ -40,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     Ok(LocalSet::new().block_on(&runtime, accept(served))?)
 }
 
-/// What connections are served with.
+/// Kind of service for the connections.
 #[derive(Clone)]
 enum Served {
     Cleartext,

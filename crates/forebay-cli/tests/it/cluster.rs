@@ -264,7 +264,7 @@ async fn a_fetch_from_before_a_pause_is_not_stored() -> anyhow::Result<()> {
     assert_eq!(first.reply().await?.text(), "old", "who had waited is answered");
     let begun = Instant::now();
     while metric(caches.at(0), "forebay_flights", "").await? > 0 {
-        wait_until(begun, "it does not land").await?;
+        wait_until(begun, "the flight does not end").await?;
     }
     // Neither Redis nor the memory of the paused instance has stored the old response.
     let third = start_one(&origin, &redis.url(), "").await?;

@@ -67,12 +67,12 @@ fn one_flight_of_a_key_can_be_joined_and_all_who_join_it_are_told() {
                         joinable.fetch_sub(1, Ordering::SeqCst);
                     }
                     Joined::Follow(mut follower) => {
-                        let mut landed = at_once(&mut follower).await;
-                        seen.note(if landed.is_none() { "waited" } else { "followed" });
-                        if landed.is_none() {
-                            landed = Some(follower.await);
+                        let mut result = at_once(&mut follower).await;
+                        seen.note(if result.is_none() { "waited" } else { "followed" });
+                        if result.is_none() {
+                            result = Some(follower.await);
                         }
-                        assert!(matches!(landed, Some(FlightResult::Shared(..))), "{landed:?}");
+                        assert!(matches!(result, Some(FlightResult::Shared(..))), "{result:?}");
                     }
                 }
             })
@@ -89,7 +89,7 @@ fn one_flight_of_a_key_can_be_joined_and_all_who_join_it_are_told() {
 /// 2. A: announces, wakes followers
 /// 3. B: registers, and waits
 #[test]
-fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
+fn an_announced_result_wakes_all_followers_while_the_flight_goes_on() {
     explore(&["waited", "asked later"], |seen| {
         let flights = Flights::new();
         let leader = lead(&flights);
@@ -101,11 +101,11 @@ fn a_landing_wakes_all_who_wait_while_the_flight_goes_on() {
                 };
                 let mut polls = 0;
                 // Not asked once more before it waits: that would make up for a lost wake-up, too.
-                let landed = poll_fn(|cx| {
+                let result = poll_fn(|cx| {
                     polls += 1;
                     Pin::new(&mut follower).poll(cx)
                 });
-                assert!(matches!(landed.await, FlightResult::Shared(..)));
+                assert!(matches!(result.await, FlightResult::Shared(..)));
                 seen.note(if polls > 1 { "waited" } else { "asked later" });
             })
         };
@@ -141,7 +141,7 @@ fn a_leader_that_vanishes_wakes_its_followers_and_one_of_them_leads() {
                         Joined::Follow(follower) => match follower.await {
                             FlightResult::Shared(..) => return seen.note("followed the next"),
                             FlightResult::Abandoned => seen.note("abandoned"),
-                            landed => panic!("nobody landed {landed:?}"),
+                            result => panic!("unexpected result: {result:?}"),
                         },
                     }
                 }
@@ -180,8 +180,8 @@ fn what_may_not_be_shared_is_not_joined_again() {
                     Joined::Follow(follower) if follower.flight().number > number => return,
                     Joined::Follow(follower) => follower,
                 };
-                let landed = follower.await;
-                assert!(matches!(landed, FlightResult::Private), "{landed:?}");
+                let result = follower.await;
+                assert!(matches!(result, FlightResult::Private), "{result:?}");
                 seen.note("told in time");
                 match join_flight(&flights, None) {
                     Joined::Lead(_) => seen.note("led anew"),
@@ -228,16 +228,16 @@ fn a_promise_to_a_follower_is_kept_or_given_back() {
 
 async fn reads_all(flights: Arc<Flights>, seen: Seen) {
     let Joined::Follow(mut follower) = join_flight(&flights, None) else { return };
-    let mut landed = at_once(&mut follower).await;
-    let waited = landed.is_none();
+    let mut result = at_once(&mut follower).await;
+    let waited = result.is_none();
     if waited {
         seen.note("waited");
-        landed = Some((&mut follower).await);
+        result = Some((&mut follower).await);
     }
-    match landed.expect("it has landed") {
+    match result.expect("the flight has a result") {
         FlightResult::Shared(entry, _) => bodies::read_all(entry.body.reader()).await,
         FlightResult::Abandoned if !waited => seen.note("too late"),
-        landed => panic!("waited: {waited}, and was told {landed:?}"),
+        result => panic!("waited: {waited}, result: {result:?}"),
     }
 }
 
@@ -288,7 +288,7 @@ impl World {
             Joined::Lead(leader) => leader,
             Joined::Follow(follower) => match follower.await {
                 FlightResult::Shared(entry, _) => return number_of(&entry),
-                landed => panic!("nobody landed {landed:?}"),
+                result => panic!("unexpected result: {result:?}"),
             },
         };
         let number = self.remembered().unwrap_or_else(|| {
@@ -315,7 +315,7 @@ impl World {
             Joined::Lead(leader) => leader,
             Joined::Follow(follower) => match follower.await {
                 FlightResult::Shared(entry, _) => return number_of(&entry),
-                landed => panic!("nobody landed {landed:?}"),
+                result => panic!("unexpected result: {result:?}"),
             },
         };
         let found = self.remembered();
@@ -350,14 +350,14 @@ impl World {
 /// 1. A: leads, asks the origin
 /// 2. the truth changes
 /// 3. P: purges
-/// 4. A: stores, or lands for C, who came after P
+/// 4. A: stores the old value, or announces it to C, which arrived after P
 ///
 /// And, were what is stored removed only after the cut:
 ///
 /// 1. P: cuts
 /// 2. B: leads, looks again, finds the old
 /// 3. P: removes
-/// 4. B: lands the old for C, who came after P
+/// 4. B: announces the old value to C, which arrived after P
 #[test]
 fn after_a_purge_nobody_is_given_what_was_true_before_it() {
     explore(&["old, in time"], |seen| {
@@ -387,7 +387,7 @@ fn after_a_purge_nobody_is_given_what_was_true_before_it() {
 
 /// Invariant 5, with a tier below memory.
 ///
-/// 1. A: lands, begins to commit
+/// 1. A: announces its result, begins to commit
 /// 2. P: cuts A, purges the tier
 /// 3. A: commits the old
 ///

@@ -115,13 +115,13 @@ async fn who_joins_when_the_next_flight_has_come_and_gone_takes_what_it_brought(
     let demanding = Crowd::of(20, |_| world.obtain(revalidate(), &origin)).await;
     gate.open();
     ordinary.obtained().await;
-    // Each load lands in the very moment in which it starts, before the others have woken.
+    // Each load completes at the moment at which it starts, before the other callers wake.
     assert!(demanding.obtained().await.iter().all(|obtained| bytes(obtained) == "1"));
     assert_eq!((slow.loads(), origin.loads()), (1, 1));
 }
 
 #[tokio::test]
-async fn a_validation_that_landed_before_a_caller_came_does_not_do_for_it() {
+async fn a_validation_that_completed_before_a_caller_arrived_does_not_answer_it() {
     let world = World::new();
     let origin = numbered(&world, Lifetime::fresh(secs(60)));
     for number in 1..=3 {

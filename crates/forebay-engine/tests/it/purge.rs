@@ -133,7 +133,7 @@ async fn a_load_alone_that_started_before_a_purge_is_not_stored() {
 }
 
 #[tokio::test]
-async fn what_starts_after_a_purge_is_stored_though_an_older_flight_lands_later() {
+async fn a_load_that_starts_after_a_purge_is_stored_though_an_older_one_completes_later() {
     let world = World::new();
     let gates = gates::<2>();
     let origin = stepwise(&world, minute(), &gates);

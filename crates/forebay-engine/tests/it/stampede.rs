@@ -134,7 +134,7 @@ async fn a_failed_load_is_shared_by_its_waiters_once() {
 }
 
 #[tokio::test]
-async fn a_leader_that_finds_what_landed_since_its_look_does_not_load() {
+async fn a_leader_that_finds_an_entry_stored_since_its_lookup_does_not_load() {
     let (world, gate) = (World::new(), Gate::new());
     gate.open();
     let origin = gated(&world, &gate);

@@ -655,7 +655,8 @@ async fn a_family_that_a_lower_tier_knows_is_joined_by_what_is_loaded() {
     let polish = polyglot(&second, &gate).speaking("pl");
     let early = Crowd::of(10, |_| second.obtain("a", &polish)).await;
     reached(&gate, 1).await;
-    // Who comes while the first has seen the family and not landed yet waits with the others.
+    // Callers that arrive after the leader has found the family, and before its load completes,
+    // wait with the others.
     let late = Crowd::of(10, |_| second.obtain("a", &polish)).await;
     gate.open();
     for crowd in [early, late] {

@@ -78,7 +78,7 @@ fn a_body_that_nobody_keeps_reaches_all_who_are_told_of_it() {
 /// Invariants 3 and 7: nothing is known of the variants, and each is loaded once all the same.
 ///
 /// 1. A, B: lead and follow under the primary key
-/// 2. A: lands "de", names the family
+/// 2. A: announces "de", names the family
 /// 3. B: wants "fr", looks again
 /// 4. C: wants "fr", finds the family, joins under another key
 #[test]

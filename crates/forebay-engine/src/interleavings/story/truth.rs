@@ -56,9 +56,9 @@ impl Database {
 /// 1. A: starts
 /// 2. the truth changes
 /// 3. P: purges
-/// 4. A: lands, and stores the old; or lands    it for C, who came after P
+/// 4. A: stores the old value, or announces it to C, which arrived after P
 ///
-/// And: A counts as what started when it landed, and so after P.
+/// And: A counts as started when its load completed, and so after P.
 #[test]
 fn after_a_purge_of_any_kind_nobody_is_given_what_was_true_before_it() {
     explore(&["old, in time", "new", "late"], |seen| {

@@ -155,7 +155,7 @@ fn what_nobody_has_asked_for_yet_stays() {
 }
 
 #[test]
-fn bodies_in_flight_are_charged_until_they_land_or_are_dropped() {
+fn bodies_in_flight_are_charged_until_they_are_complete_or_dropped() {
     let (writer, flow, in_flight) = flow();
     writer.push(piece(1_000));
     assert_eq!(in_flight.bytes(), 1_000 + PIECE_OVERHEAD);

@@ -166,34 +166,34 @@ impl BusTrust {
         blind.stepped = now;
     }
 
-    /// Returns true if an entry whose load was sent at position `departed` of the purge log is
-    /// unverified and must not be served at `now` without revalidation.
+    /// Returns true if an entry whose load was sent at `position` of the purge log is unverified
+    /// and must not be served at `now` without revalidation.
     #[must_use]
-    pub fn reaches(&self, departed: Position, now: Timestamp) -> bool {
-        self.due(now).any(|mark| departed < mark.position)
+    pub fn reaches(&self, position: Position, now: Timestamp) -> bool {
+        self.due(now).any(|mark| position < mark.position)
     }
 
-    /// Returns true if an entry whose load was sent at position `departed` of the purge log is
-    /// unverified. It may still be served during its grace period of 30 seconds.
+    /// Returns true if an entry whose load was sent at `position` of the purge log is unverified.
+    /// It may still be served during its grace period of 30 seconds.
     #[must_use]
-    pub fn doubts(&self, departed: Position) -> bool {
-        self.marks().any(|mark| departed < mark.position)
+    pub fn doubts(&self, position: Position) -> bool {
+        self.marks().any(|mark| position < mark.position)
     }
 
-    /// Returns true if an entry whose load was sent at the time `departed` is unverified. It may
-    /// still be served during its grace period of 30 seconds. For entries of lower tiers, which may
-    /// be those of an earlier process: they have no position in the purge log of this one.
+    /// Returns true if an entry whose load was sent at the time `load_started_at` is unverified. It
+    /// may still be served during its grace period of 30 seconds. For entries of lower tiers, which
+    /// may be those of an earlier process: they have no position in the purge log of this one.
     #[must_use]
-    pub fn doubts_time(&self, departed: Timestamp) -> bool {
-        self.marks().any(|mark| departed < mark.at)
+    pub fn doubts_time(&self, load_started_at: Timestamp) -> bool {
+        self.marks().any(|mark| load_started_at < mark.at)
     }
 
-    /// Returns true if an entry whose load was sent at the time `departed` is unverified and must
-    /// not be served at `now` without revalidation. For entries of lower tiers, which may be those
-    /// of an earlier process: they have no position in the purge log of this one.
+    /// Returns true if an entry whose load was sent at the time `load_started_at` is unverified and
+    /// must not be served at `now` without revalidation. For entries of lower tiers, which may be
+    /// those of an earlier process: they have no position in the purge log of this one.
     #[must_use]
-    pub fn reaches_time(&self, departed: Timestamp, now: Timestamp) -> bool {
-        self.due(now).any(|mark| departed < mark.at)
+    pub fn reaches_time(&self, load_started_at: Timestamp, now: Timestamp) -> bool {
+        self.due(now).any(|mark| load_started_at < mark.at)
     }
 
     fn due(&self, now: Timestamp) -> impl Iterator<Item = &Mark> {
@@ -274,18 +274,18 @@ mod tests {
             let mut bus_trust = bus_trust(when_blind);
             let (mut now, mut position) = (1_u64, Position::new(1));
             bus_trust.lost(position, at(now));
-            let mut departed = vec![(position, now)];
+            let mut loads = vec![(position, now)];
             for step in steps {
                 now += step;
                 if bus_trust.wants_step(at(now)) {
                     position = position.next();
                     bus_trust.step(position, at(now));
                 }
-                departed.push((position, now));
-                for (position, left) in &departed {
+                loads.push((position, now));
+                for (position, started) in &loads {
                     let is_suspect = bus_trust.reaches(*position, at(now));
-                    prop_assert!(is_suspect || now - left < trust + trust / 8);
-                    prop_assert!(!is_suspect || now - left + trust / 8 >= trust);
+                    prop_assert!(is_suspect || now - started < trust + trust / 8);
+                    prop_assert!(!is_suspect || now - started + trust / 8 >= trust);
                 }
             }
         }

@@ -30,7 +30,7 @@ pub struct Meta {
     pub(crate) load_cost: Cost,
     /// Time at which the load of the entry was sent to the origin; for an entry that was put and
     /// not loaded, the time of the put.
-    pub departed: Timestamp,
+    pub load_started_at: Timestamp,
     /// `None` if all of its values are empty.
     pub(crate) rare: Option<Arc<Rare>>,
     /// Position in the purge log up to which no purge applies to the entry; later purges do. It is
@@ -57,7 +57,7 @@ impl Meta {
         Self {
             presence: Presence::Present,
             is_validator_in_head: false,
-            departed: at,
+            load_started_at: at,
             born: at,
             position: Position::default(),
             lifetime: lifetime.into(),

@@ -19,7 +19,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 8 | age when the frame was made, in milliseconds |
-//! | 8 | time since the load departed, in milliseconds |
+//! | 8 | time since the load started, in milliseconds |
 //! | 8 | freshness lifetime, in microseconds |
 //! | 8 | stale-while-revalidate, in microseconds |
 //! | 8 | stale-if-error, in microseconds |
@@ -269,7 +269,7 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     // Destructured, so that the compiler reports a new field that is not serialized.
     let Meta {
         presence,
-        departed,
+        load_started_at,
         born,
         position: _,
         lifetime,
@@ -282,7 +282,7 @@ fn encode_meta(meta: &Meta, now: Timestamp) -> Result<Vec<u8>, Oversize> {
     let Lifetime { fresh, stale_while_revalidate, stale_if_error, stale } = (*lifetime).into();
 
     let mut out = Vec::new();
-    for since in [born, departed] {
+    for since in [born, load_started_at] {
         out.extend_from_slice(&at_most_u64(now.since(*since).as_millis()).to_le_bytes());
     }
     for span in [fresh, stale_while_revalidate, stale_if_error, load_cost.duration()] {
@@ -337,7 +337,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) -> Option<()> {
 fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
     let Arrival { now, resided, position } = arrival;
     let mut point = || Some(now.minus(meta.millis()?.saturating_add(resided)));
-    let (born, departed) = (point()?, point()?);
+    let (born, load_started_at) = (point()?, point()?);
     let (fresh, stale_while_revalidate) = (meta.micros()?, meta.micros()?);
     let (stale_if_error, load_cost) = (meta.micros()?, meta.micros()?);
     let [flags] = meta.array()?;
@@ -350,7 +350,7 @@ fn decode_meta(mut meta: Reader<'_>, arrival: Arrival) -> Option<Meta> {
     let vary = Vary::new(meta.strs(vary_count)?);
     let lifetime = Lifetime { fresh, stale_while_revalidate, stale_if_error, stale };
 
-    let mut read = Meta { presence, departed, position, ..Meta::new(born, lifetime) };
+    let mut read = Meta { presence, load_started_at, position, ..Meta::new(born, lifetime) };
     read.set_load_cost(load_cost);
     read.set_validator(validator);
     read.set_tags(tags);

@@ -176,12 +176,12 @@ impl Mark {
     }
 
     /// Returns the effect of the recorded purges of the target on an entry whose load was sent at
-    /// `departed`.
+    /// `position` of the purge log.
     #[must_use]
-    pub fn standing(self, departed: Position) -> PurgeState {
-        if departed < self.hard {
+    pub fn standing(self, position: Position) -> PurgeState {
+        if position < self.hard {
             PurgeState::Removed
-        } else if departed < self.soft {
+        } else if position < self.soft {
             PurgeState::SoftPurged
         } else {
             PurgeState::Valid
@@ -306,25 +306,25 @@ impl Purges {
     /// this key.
     #[must_use]
     pub fn standing(&self, key: KeyRef<'_>, meta: &Meta) -> PurgeState {
-        let departed = meta.position;
-        if departed >= self.newest {
+        let position = meta.position;
+        if position >= self.newest {
             return PurgeState::Valid;
         }
         let site = std::str::from_utf8(key.namespace()).ok().and_then(|id| self.sites.get(id));
-        let mut worst = self.all.standing(departed);
-        worst = worst.max(site.map_or(PurgeState::Valid, |mark| mark.standing(departed)));
-        for prefix in self.prefixes.iter().filter(|prefix| prefix.mark.newest() > departed) {
+        let mut worst = self.all.standing(position);
+        worst = worst.max(site.map_or(PurgeState::Valid, |mark| mark.standing(position)));
+        for prefix in self.prefixes.iter().filter(|prefix| prefix.mark.newest() > position) {
             if prefix.prefix.matches(&prefix.site, key) {
-                worst = worst.max(prefix.mark.standing(departed));
+                worst = worst.max(prefix.mark.standing(position));
             }
         }
         let tags = meta.tags();
         if !tags.is_empty() {
-            worst = worst.max(self.forgotten.standing(departed));
+            worst = worst.max(self.forgotten.standing(position));
         }
         tags.iter()
             .filter_map(|tag| self.tags.get(tag))
-            .fold(worst, |worst, mark| worst.max(mark.standing(departed)))
+            .fold(worst, |worst, mark| worst.max(mark.standing(position)))
     }
 }
 

@@ -69,12 +69,12 @@ pub(crate) enum Stage {
 }
 
 impl Shared {
-    /// Returns the generation for a write. A load that departed before purges were missed is as
+    /// Returns the generation for a write. A load that started before purges were missed is as
     /// unverified as entries stored then.
-    pub(crate) fn generation_of(&self, departed: Timestamp) -> u64 {
+    pub(crate) fn generation_of(&self, load_started_at: Timestamp) -> u64 {
         let generation = self.generation.load(Ordering::Acquire);
         match *self.chain_break.read() {
-            Some((until, before)) if departed < until => generation.min(before),
+            Some((until, before)) if load_started_at < until => generation.min(before),
             _ => generation,
         }
     }

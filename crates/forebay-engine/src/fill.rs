@@ -459,7 +459,7 @@ impl<L: Load> Fill<L> {
     fn complete(&self, meta: &mut Meta, started: Timestamp, cost: Duration, prior: Option<&Entry>) {
         let known = prior.map_or(Duration::ZERO, |prior| prior.meta.load_cost());
         let stated = Some(meta.load_cost()).filter(|stated| !stated.is_zero());
-        meta.departed = started;
+        meta.load_started_at = started;
         meta.position = self.leading.flight().position;
         meta.set_load_cost(stated.unwrap_or_else(|| pace::smoothed(known, cost)));
     }

@@ -176,14 +176,14 @@ impl PurgeLog {
         self.trust(|bus_trust| bus_trust.doubts(position))
     }
 
-    /// Returns `true` if an entry loaded at this time is unverified at `when`.
-    pub(crate) fn is_unverified_at(&self, loaded: Timestamp, when: Timestamp) -> bool {
-        self.trust(|bus_trust| bus_trust.reaches_time(loaded, when))
+    /// Returns `true` if an entry whose load started at this time is unverified at `when`.
+    pub(crate) fn is_unverified_at(&self, load_started_at: Timestamp, when: Timestamp) -> bool {
+        self.trust(|bus_trust| bus_trust.reaches_time(load_started_at, when))
     }
 
-    /// Returns `true` if an entry loaded at this time is unverified, or will be soon.
-    pub(crate) fn doubts_time(&self, loaded: Timestamp) -> bool {
-        self.trust(|bus_trust| bus_trust.doubts_time(loaded))
+    /// Returns `true` if an entry whose load started at this time is unverified, or will be soon.
+    pub(crate) fn doubts_time(&self, load_started_at: Timestamp) -> bool {
+        self.trust(|bus_trust| bus_trust.doubts_time(load_started_at))
     }
 
     /// Lets elapsed time count for entries that arrive while the bus is disconnected.

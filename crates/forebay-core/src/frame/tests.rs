@@ -36,7 +36,7 @@ fn full() -> Meta {
     };
     let mut meta = Meta::new(at(NOW.as_millis() - 5_000), lifetime);
     meta.presence = Presence::Absent;
-    meta.departed = at(NOW.as_millis() - 4_000);
+    meta.load_started_at = at(NOW.as_millis() - 4_000);
     meta.position = AT_ONCE.position;
     meta.set_load_cost(Duration::from_micros(1_500));
     meta.set_tags(TagSet::new(["red", "blue"]));
@@ -117,14 +117,14 @@ fn age_is_the_stored_age_plus_the_time_in_the_tier() {
     let meta = decode(&frame, key().borrowed(), arrival).unwrap().meta;
     assert_eq!(meta.age(now), Duration::from_secs(12));
     assert_eq!(meta.born, at(-9_000));
-    assert_eq!(meta.departed, at(-8_000));
+    assert_eq!(meta.load_started_at, at(-8_000));
     assert_eq!(meta.position, Position::new(9));
 }
 
 #[test]
 fn ages_beyond_the_clock_saturate() {
     let decoded = forged(|meta| meta[..16].fill(0xff)).unwrap();
-    assert_eq!(decoded.meta.born, decoded.meta.departed);
+    assert_eq!(decoded.meta.born, decoded.meta.load_started_at);
     assert!(decoded.meta.age(NOW) > Duration::from_secs(u64::from(u32::MAX)));
     let arrival = Arrival { now: at(i64::MIN), resided: Duration::MAX, ..AT_ONCE };
     let frame = framed(&full());
@@ -291,7 +291,7 @@ const GOLDEN: [(&str, &str); 20] = [
     ("length of the body", "0400000000000000"),
     ("key", "0400000073686f70040000002f613f62"),
     ("age: 5 s", "8813000000000000"),
-    ("since departure: 4 s", "a00f000000000000"),
+    ("since the load started: 4 s", "a00f000000000000"),
     ("fresh: 60 s", "0087930300000000"),
     ("stale-while-revalidate: 10 s", "8096980000000000"),
     ("stale-if-error: 100 s", "00e1f50500000000"),
@@ -338,7 +338,7 @@ prop_compose! {
     fn some_meta()(
         presence in prop_oneof![Just(Presence::Present), Just(Presence::Absent)],
         born in i64::MIN / 2..=NOW.as_millis(),
-        departed in i64::MIN / 2..=NOW.as_millis(),
+        load_started_at in i64::MIN / 2..=NOW.as_millis(),
         position in any::<u64>(),
         lifetime in some_lifetime(),
         load_cost in some_span(),
@@ -347,7 +347,7 @@ prop_compose! {
         vary in some_names(),
     ) -> Meta {
         let mut meta = Meta::new(at(born), lifetime);
-        (meta.presence, meta.departed) = (presence, at(departed));
+        (meta.presence, meta.load_started_at) = (presence, at(load_started_at));
         meta.position = Position::new(position);
         meta.set_load_cost(load_cost);
         meta.set_tags(TagSet::new(tags.iter().map(String::as_str)));
@@ -388,7 +388,8 @@ proptest! {
         let arrival = Arrival { now, resided, ..AT_ONCE };
         let read = decode(&framed(&meta), key().borrowed(), arrival).unwrap().meta;
         prop_assert_eq!(read.age(now), meta.age(NOW) + resided);
-        prop_assert_eq!(now.since(read.departed), NOW.since(meta.departed) + resided);
+        let elapsed = NOW.since(meta.load_started_at) + resided;
+        prop_assert_eq!(now.since(read.load_started_at), elapsed);
     }
 
     #[test]

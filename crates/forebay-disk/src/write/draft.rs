@@ -59,7 +59,7 @@ struct PartFile {
 
 impl Draft {
     pub(crate) fn begin(shared: Arc<Shared>, key: Key, meta: Meta, head: Bytes) -> Self {
-        let generation = shared.generation_of(meta.departed);
+        let generation = shared.generation_of(meta.load_started_at);
         Self { shared, key, meta, head, body: Body::Inline(Vec::new()), len: 0, generation }
     }
 

@@ -78,21 +78,21 @@ async fn entry_before_a_break_is_unverified_in_later_processes() {
     assert!(!is_unverified(&fixture, "old").await);
 }
 
-/// The load departed before purges were missed, and was stored afterwards.
+/// The load started before purges were missed, and its entry was stored afterwards.
 #[tokio::test]
-async fn load_departed_before_the_break_is_unverified() {
+async fn entry_whose_load_started_before_the_break_is_unverified() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clocks::at(1_000_000, 2_000_000_000);
     let at = |clock| Fixture::open_with(folder.path(), Limits::of(SIZE), clock);
     let fixture = at(clock.clone());
     fixture.disk.loaded().await;
-    let departed = fixture.meta();
+    let earlier = fixture.meta();
     let pass = |millis| clock.monotonic.fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
     pass(100);
     fixture.disk.keep_bookmark(&bookmark("one"), Chain::Broken).await.unwrap();
     pass(100);
     fixture
-        .write_uncommitted("before", departed, &bytes(1, 9))
+        .write_uncommitted("before", earlier, &bytes(1, 9))
         .await
         .unwrap()
         .commit()

@@ -354,5 +354,5 @@ impl<L: Load> Missed<L> {
 
 /// Returns `true` if an answer was stale from its start.
 fn is_never_fresh(meta: &Meta) -> bool {
-    !suits(meta, PurgeState::Valid, &Demand::default(), meta.departed)
+    !suits(meta, PurgeState::Valid, &Demand::default(), meta.load_started_at)
 }

@@ -85,7 +85,7 @@ impl Engine {
             let Ok(Some(record)) = lower.inspect(key, &mut deadline).await else { continue };
             let place = RecordPlace { primary: key, tier_index };
             let checked = self.check_record(place, &record, carried_out);
-            if checked.state == PurgeState::Valid && checked.meta.departed < before {
+            if checked.state == PurgeState::Valid && checked.meta.load_started_at < before {
                 return true;
             }
         }

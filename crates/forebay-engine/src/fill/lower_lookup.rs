@@ -484,7 +484,7 @@ impl<'a, L: Load> TierSearch<'a, L> {
         let Stored { head, body, parts, .. } = record;
         match state {
             // An entry that is going to be unverified must not count as new in memory.
-            PurgeState::Valid if !is_vetted && log.doubts_time(meta.departed) => {}
+            PurgeState::Valid if !is_vetted && log.doubts_time(meta.load_started_at) => {}
             PurgeState::Valid => meta.position = self.position,
             PurgeState::SoftPurged if is_vetted => meta.position = self.position,
             PurgeState::SoftPurged => {}
@@ -605,7 +605,7 @@ impl Engine {
     fn state_in_tier(&self, primary: KeyRef<'_>, meta: &Meta, record: &Stored) -> PurgeState {
         let recorded = self.log.recorded_state(primary, meta);
         let is_unverified = (record.suspect && self.joined.is_some())
-            || self.log.is_unverified_at(meta.departed, self.clock.now());
+            || self.log.is_unverified_at(meta.load_started_at, self.clock.now());
         if is_unverified { recorded.max(PurgeState::Unverified) } else { recorded }
     }
 }

@@ -291,7 +291,7 @@ impl<L: Load> Fill<L> {
         family: &Family,
         member: &Meta,
     ) -> Option<()> {
-        let mut meta = Meta::new(member.departed, member.lifetime());
+        let mut meta = Meta::new(member.load_started_at, member.lifetime());
         meta.born = member.born;
         meta.set_vary(Some(family.vary.clone()));
         // The record is kept for as long as the variant.

@@ -169,7 +169,8 @@ pub enum Loaded {
     /// Answer that may be shared with other callers. The engine stores it when its body is
     /// complete, unless the request forbids that, a purge came since, or a newer answer is stored.
     Entry {
-        /// Metadata. The engine sets `departed` and `position`, and the load cost if it is zero.
+        /// Metadata. The engine sets `load_started_at` and `position`, and the load cost if it is
+        /// zero.
         meta: Meta,
         /// Head of the front end.
         head: Head,
@@ -179,8 +180,8 @@ pub enum Loaded {
     /// The origin confirmed that the stored entry is still valid (HTTP: 304). Without a `prior`
     /// entry, the load counts as failed.
     Unchanged {
-        /// New metadata. The engine sets `departed` and `position`, and the load cost if it is
-        /// zero.
+        /// New metadata. The engine sets `load_started_at` and `position`, and the load cost if it
+        /// is zero.
         meta: Meta,
         /// New head of the entry; `None` keeps the stored one.
         head: Option<Head>,

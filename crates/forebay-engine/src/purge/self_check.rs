@@ -44,7 +44,7 @@ impl Engine {
         let key = sample.key.borrowed();
         let before = sample.own.map(|purged| purged.minus(CLOCKS_DIFFER_MAX));
         let found = self.memory.peek_all(key).into_iter().any(|(_, entry)| {
-            let is_older = before.is_some_and(|before| entry.meta.departed < before);
+            let is_older = before.is_some_and(|before| entry.meta.load_started_at < before);
             (is_older || sample.has(&entry)) && self.log.state_of(key, &entry) == PurgeState::Valid
         });
         match before {

@@ -450,7 +450,7 @@ async fn who_demands_validation_is_not_answered_by_a_lower_tier() {
     for (number, obtained) in obtained[1..].iter().enumerate() {
         let source = if number == 0 { led() } else { Source::Followed };
         assert_eq!(obtained.source, source, "{number}");
-        assert_eq!(obtained.entry.meta.departed, world.engine.clock().now());
+        assert_eq!(obtained.entry.meta.load_started_at, world.engine.clock().now());
     }
 }
 

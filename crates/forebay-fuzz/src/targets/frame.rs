@@ -110,7 +110,7 @@ fn made(input: &[u8]) -> Decoded {
     let validator = Validator { tag: part(head).filter(|_| some), modified: part(body) };
     let presence = if some { Presence::Present } else { Presence::Absent };
     let mut meta = Meta::new(Timestamp::from_millis(-5), lifetime);
-    (meta.presence, meta.departed) = (presence, Timestamp::from_millis(999_000));
+    (meta.presence, meta.load_started_at) = (presence, Timestamp::from_millis(999_000));
     meta.position = ARRIVAL.position;
     meta.set_load_cost(load_cost);
     meta.set_tags(TagSet::new(text.split(',').filter(|tag| !tag.is_empty())));

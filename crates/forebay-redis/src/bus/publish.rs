@@ -92,7 +92,7 @@ impl Publisher<'_> {
     }
 
     /// Purges an entry once more that may have come back with another server. For instances that
-    /// know the purge it is purged, since it departed earlier.
+    /// know the purge it is purged, since its load started earlier.
     ///
     /// If the bus still has the purge, its server has carried it out as well. In a Cluster another
     /// server may hold the entry.

@@ -76,7 +76,7 @@ impl GenerationsReply {
         label.standing(&self.generations).max(PrefixRule::standing(
             &self.rules,
             key,
-            label.departed,
+            label.load_position,
         ))
     }
 }
@@ -188,7 +188,8 @@ impl Inner {
             None => PurgeState::Removed,
             Some(label) => {
                 let pending = endpoint.pending_purges.standing(key, tags);
-                let pending = pending.max(endpoint.tombstones.standing(key, tags, label.departed));
+                let pending =
+                    pending.max(endpoint.tombstones.standing(key, tags, label.load_position));
                 let known = match reply.filter(|_| tag_count == 0) {
                     Some(reply) => reply.standing(&label, key),
                     None => self.standing(sharing, endpoint, &label, key, tags).await,

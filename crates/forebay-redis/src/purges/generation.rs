@@ -126,16 +126,17 @@ impl<'a> Scope<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Bus position at the start of the load.
-    pub(crate) departed: BusId,
+    pub(crate) load_position: BusId,
     /// Hard and soft token of each scope.
     pub(crate) tokens: Vec<(u64, u64)>,
 }
 
 impl Label {
-    pub(crate) fn written(departed: BusId, generations: &[Generation]) -> Bytes {
+    pub(crate) fn written(load_position: BusId, generations: &[Generation]) -> Bytes {
         let mut out = Vec::with_capacity(16 * (generations.len() + 1));
+        let position = (load_position.millis, load_position.number);
         let numbers = generations.iter().map(Generation::pair);
-        for (one, other) in std::iter::once((departed.millis, departed.number)).chain(numbers) {
+        for (one, other) in std::iter::once(position).chain(numbers) {
             out.extend_from_slice(&one.to_le_bytes());
             out.extend_from_slice(&other.to_le_bytes());
         }
@@ -152,7 +153,7 @@ impl Label {
         let (millis, number) = pairs.next()?;
         let tokens: Vec<_> = pairs.collect();
         let is_sound = rest.is_empty() && tokens.len() == tags + 2;
-        is_sound.then_some(Self { departed: BusId { millis, number }, tokens })
+        is_sound.then_some(Self { load_position: BusId { millis, number }, tokens })
     }
 
     /// Returns the purge state of the entry; `None` stands for a missing generation.
@@ -184,9 +185,10 @@ pub(crate) struct PrefixRule {
 }
 
 impl PrefixRule {
-    /// Returns the purge state of an entry that departed at this position.
-    pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, departed: BusId) -> PurgeState {
-        let reaching = rules.iter().filter(|rule| departed < rule.id && rule.what.is_about(key));
+    /// Returns the purge state of an entry whose load started at this bus position.
+    pub(crate) fn standing(rules: &[Self], key: KeyRef<'_>, load_position: BusId) -> PurgeState {
+        let reaching =
+            rules.iter().filter(|rule| load_position < rule.id && rule.what.is_about(key));
         reaching.fold(PurgeState::Valid, |worst, rule| worst.max(standing_of(rule.reach)))
     }
 
@@ -351,11 +353,11 @@ mod tests {
 
     #[test]
     fn entry_has_the_worst_state_of_its_generations() {
-        let departed = BusId { millis: 5, number: 7 };
+        let load_position = BusId { millis: 5, number: 7 };
         let bytes =
-            Label::written(departed, &[generation(1, 2), generation(3, 4), generation(5, 6)]);
+            Label::written(load_position, &[generation(1, 2), generation(3, 4), generation(5, 6)]);
         let label = Label::read(&bytes, 1).unwrap();
-        assert_eq!(label.departed, departed);
+        assert_eq!(label.load_position, load_position);
         let generations = |last| [Some(generation(1, 2)), Some(generation(3, 4)), last];
         assert_eq!(label.standing(&generations(Some(generation(5, 6)))), PurgeState::Valid);
         assert_eq!(label.standing(&generations(Some(generation(5, 9)))), PurgeState::SoftPurged);

@@ -2,9 +2,9 @@
 //!
 //! Redis acknowledges a write before its replicas have it. A server that takes over may lack the
 //! last purges and still have the entries that they removed, while its bus looks intact. Each
-//! instance therefore keeps recent purges for a while. An entry that departed before one of them is
-//! not read from any server, and a server that may lack a purge receives it again, once for all
-//! instances.
+//! instance therefore keeps recent purges for a while. An entry whose load started before one of
+//! them is not read from any server, and a server that may lack a purge receives it again, once for
+//! all instances.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,13 +115,18 @@ impl Tombstones {
         self.state.lock().purges.values().map(|(tombstone, _)| tombstone.clone()).collect()
     }
 
-    /// Returns the purge state of an entry that departed at this bus position.
-    pub(crate) fn standing(&self, key: KeyRef<'_>, tags: &TagSet, departed: BusId) -> PurgeState {
+    /// Returns the purge state of an entry whose load started at this bus position.
+    pub(crate) fn standing(
+        &self,
+        key: KeyRef<'_>,
+        tags: &TagSet,
+        load_position: BusId,
+    ) -> PurgeState {
         if self.count.load(Ordering::Acquire) == 0 {
             return PurgeState::Valid;
         }
         let state = self.state.lock();
-        let reaching = state.matching(key, tags).filter(|one| departed < one.token.id);
+        let reaching = state.matching(key, tags).filter(|one| load_position < one.token.id);
         reaching.fold(PurgeState::Valid, |worst, one| worst.max(standing_of(one.reach)))
     }
 }
@@ -230,7 +235,7 @@ mod tests {
             for what in &reaching {
                 let tombstones = Tombstones::default();
                 let standing =
-                    |departed| tombstones.standing(key("/a/1").borrowed(), &tags, id(departed));
+                    |millis| tombstones.standing(key("/a/1").borrowed(), &tags, id(millis));
                 assert_eq!(standing(0), PurgeState::Valid);
                 others.iter().for_each(|what| tombstones.note(tombstone(what, reach, 9), at(0)));
                 tombstones.note(tombstone(what, reach, 5), at(0));
@@ -251,7 +256,7 @@ mod tests {
         assert_eq!([3, 4].map(|millis| has(Reach::Hard, millis)), [false, true]);
         assert!(has(Reach::Soft, 5) && !has(Reach::Soft, 4));
         let tags = TagSet::new(["red"]);
-        let standing = |departed| tombstones.standing(key("/").borrowed(), &tags, id(departed));
+        let standing = |millis| tombstones.standing(key("/").borrowed(), &tags, id(millis));
         assert_eq!(
             [3, 4, 5].map(standing),
             [PurgeState::Removed, PurgeState::SoftPurged, PurgeState::Valid]

@@ -82,9 +82,9 @@ impl HeldLease {
 
     /// Checks for evictions after the lease disappeared without a known purge of its key.
     pub(crate) async fn check_loss(&self) {
-        let departed = self.position.map(|position| position.id).unwrap_or_default();
+        let load_position = self.position.map(|position| position.id).unwrap_or_default();
         let (key, tags) = (self.primary.borrowed(), TagSet::default());
-        if self.endpoint.tombstones.standing(key, &tags, departed) == PurgeState::Valid {
+        if self.endpoint.tombstones.standing(key, &tags, load_position) == PurgeState::Valid {
             self.endpoint.check_evictions(&self.names.leases).await;
         }
     }

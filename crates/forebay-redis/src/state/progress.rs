@@ -290,7 +290,7 @@ impl BusProgress {
     ) -> Option<PurgeState> {
         let state = self.0.lock();
         let rules = state.rules.as_ref().filter(|_| state.is_connected && state.is_on(endpoint))?;
-        let by_rule = PrefixRule::standing(rules, key, label.departed);
+        let by_rule = PrefixRule::standing(rules, key, label.load_position);
         let mut worst = PurgeState::Valid;
         for (scope, (hard, soft)) in Scope::of(key, tags).zip(&label.tokens) {
             worst = worst.max(generation::standing(*hard, *soft, Some(state.known.get(scope)?)));

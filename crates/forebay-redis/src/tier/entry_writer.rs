@@ -75,7 +75,7 @@ impl Inner {
             self.sharing.as_ref().and_then(|sharing| of(&sharing.bus.progress))
         };
         let position = match &mode {
-            WriteMode::Loaded => position(&|bus| bus.position_at(&used, meta.departed)),
+            WriteMode::Loaded => position(&|bus| bus.position_at(&used, meta.load_started_at)),
             WriteMode::Put => position(&|bus| bus.position(&used)),
             WriteMode::Leased(_) => None,
         };

@@ -247,7 +247,7 @@ async fn new_version_purges_unless_it_is_known() {
 }
 
 #[tokio::test]
-async fn entry_departed_before_a_tag_purge_is_not_stored() {
+async fn entry_whose_load_started_before_a_purge_is_not_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -277,7 +277,7 @@ async fn entry_departed_before_a_tag_purge_is_not_stored() {
 
 /// Removed bus entries may have been purges of the entry to be stored.
 #[tokio::test]
-async fn entry_departed_before_trimmed_purges_is_not_stored() {
+async fn entry_whose_load_started_before_trimmed_purges_is_not_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     a_moment().await;
@@ -315,7 +315,7 @@ async fn request_of_another_program_is_applied_once() {
 }
 
 #[tokio::test]
-async fn entry_departed_after_an_own_purge_is_stored() {
+async fn entry_whose_load_started_after_an_own_purge_is_stored() {
     let server = server().await;
     let [one, other] = Instance::pair(&server).await;
     let key = key("/");

@@ -38,7 +38,7 @@ async fn entry_round_trips_with_all_metadata() {
         stale: Stale::Permitted,
     };
     let mut full = Meta::new(now().minus(Duration::from_secs(5)), lifetime);
-    full.departed = now().minus(Duration::from_millis(500));
+    full.load_started_at = now().minus(Duration::from_millis(500));
     full.set_load_cost(Duration::from_millis(31));
     full.set_tags(TagSet::new(["one", "two"]));
     full.set_validator(Some(Validator { tag: Some("\"v1\"".into()), modified: None }));
@@ -52,7 +52,8 @@ async fn entry_round_trips_with_all_metadata() {
         let age = got.meta.age(now());
         assert!((Duration::from_secs(5)..Duration::from_secs(8)).contains(&age), "{age:?}");
         let mut expected = full.clone();
-        (expected.born, expected.departed) = (got.meta.born, got.meta.departed);
+        expected.born = got.meta.born;
+        expected.load_started_at = got.meta.load_started_at;
         assert_eq!(got.meta, expected);
     }
     let counts = fixture.tier.counts();

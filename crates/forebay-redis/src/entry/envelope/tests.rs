@@ -24,7 +24,7 @@ fn key() -> KeyBuf {
 /// Returns the frame of an entry that was 5 s old at encoding.
 fn frame(body: &[u8]) -> Bytes {
     let mut meta = Meta::new(Timestamp::from_millis(1_000), Lifetime::fresh(KEPT));
-    meta.departed = Timestamp::from_millis(900);
+    meta.load_started_at = Timestamp::from_millis(900);
     let body = [Bytes::copy_from_slice(body)];
     let (key, head) = (key(), b"the head");
     let frame = Frame { key: key.borrowed(), meta: &meta, head, body: &body };
@@ -71,7 +71,7 @@ fn opened_value_is_older_by_its_residence() {
             let later = left(Duration::from_secs(20));
             let read = opened(&sealed(body, &sealing), later, &sealing).unwrap();
             assert_eq!(read.meta.age(ASKED), Duration::from_secs(45));
-            assert_eq!(ASKED.since(read.meta.departed), Duration::from_millis(45_100));
+            assert_eq!(ASKED.since(read.meta.load_started_at), Duration::from_millis(45_100));
         }
     }
 }

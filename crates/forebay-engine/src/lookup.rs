@@ -171,7 +171,7 @@ impl Engine {
         if lookup.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
             return LookupResult::Hit(Outcome { entry, source: Source::Hit, why: None });
         }
-        self.judged(lookup, entry, now, &mut ThreadDice)
+        self.judge_entry(lookup, entry, now, &mut ThreadDice)
     }
 
     /// Returns the entry of a plain hit: fresh, not in the last tenth of its lifetime, not affected
@@ -211,8 +211,9 @@ impl Engine {
         seen.into_inner()
     }
 
+    /// Returns a hit if the verdict on the found entry is to serve it, and a miss otherwise.
     #[inline(never)]
-    fn judged(
+    fn judge_entry(
         &self,
         lookup: &Lookup<'_>,
         entry: Arc<Entry>,
@@ -225,7 +226,7 @@ impl Engine {
         }
         let verdict = judge(&entry.meta, lookup.demand, state, now, dice);
         if verdict != Verdict::Serve {
-            return LookupResult::judged(lookup, entry, state, verdict);
+            return LookupResult::miss_with_entry(lookup, entry, state, verdict);
         }
         // Only callers that accept stale entries get one without a refresh.
         let may_be_stale = lookup.demand.max_stale.is_some();
@@ -311,8 +312,14 @@ impl LookupResult {
         }
     }
 
+    /// Returns a miss for a request whose found entry needs a load or a refresh.
     #[inline(never)]
-    fn judged(lookup: &Lookup<'_>, entry: Arc<Entry>, state: PurgeState, verdict: Verdict) -> Self {
+    fn miss_with_entry(
+        lookup: &Lookup<'_>,
+        entry: Arc<Entry>,
+        state: PurgeState,
+        verdict: Verdict,
+    ) -> Self {
         let flight_key = lookup.selection_of(&entry);
         // An entry that a purge removed is not confirmed by the origin.
         let prior = (state != PurgeState::Removed).then_some(entry);

@@ -58,7 +58,7 @@ impl Engine {
         if lookup.demand.is_plain() && entry.is_plain(now, self.log.trusted()) {
             return LookupResult::Hit(Outcome { entry, source: Source::Hit, why: None });
         }
-        self.judged(lookup, entry, now, &mut NoDice)
+        self.judge_entry(lookup, entry, now, &mut NoDice)
     }
 
     /// Returns all entries that memory has under the key of a request, usable or not.

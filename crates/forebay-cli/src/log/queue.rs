@@ -252,6 +252,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::Read as _;
     use std::os::unix::net::UnixStream;
     use std::path::Path;
 
@@ -291,15 +292,16 @@ mod tests {
 
     /// Queue whose lines nothing reads, with the other end; the thread waits, and the queue is full.
     fn full_queue() -> (LogQueue, UnixStream) {
-        let (writing, reading) = UnixStream::pair().unwrap();
+        let (writing, mut reading) = UnixStream::pair().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writing));
         let queue = LogQueue::start(Destination::of_file(file)).unwrap();
+        // More than a socket buffer holds. Once the first byte has come, the thread has taken this
+        // and waits for the socket, so that it takes none of the lines that follow.
+        (&mut &queue).write_all("x".repeat(BYTES_MAX / 2).as_bytes()).unwrap();
+        reading.read_exact(&mut [0]).unwrap();
         let line = [&[b'x'; 1 << 10][..], b"\n"].concat();
-        for _ in 0..BYTES_MAX / line.len() * 3 {
+        for _ in 0..=BYTES_MAX / line.len() {
             (&mut &queue).write_all(&line).unwrap();
-            if queue.dropped() > 0 {
-                break;
-            }
         }
         (queue, reading)
     }

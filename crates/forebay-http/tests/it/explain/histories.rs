@@ -14,7 +14,7 @@ use super::{Fields, asked, send, settled};
 use crate::server::TestServer;
 
 /// Number of histories, unless the environment variable of this name states another.
-const HISTORIES: (&str, u64) = ("FOREBAY_EXPLAIN_HISTORIES", 1_000);
+const HISTORIES: (&str, u64) = ("FOREBAY_EXPLAIN_HISTORIES", 400);
 
 /// Number of steps of a history.
 const STEPS: usize = 10;

@@ -15,10 +15,16 @@ use clap::Args;
 
 use crate::{needs, process, workspace};
 
-/// Variables that make a gating run repeatable: it judges the change, not the luck of the draw.
-/// `nightly` draws new seeds.
-const SEEDS: &[(&str, &str)] =
-    &[("PROPTEST_RNG_SEED", "1"), ("FOREBAY_FUZZ_SEED", "1"), ("SHUTTLE_RANDOM_SEED", "1")];
+/// Variables of the steps that gate a change.
+const GATE: &[(&str, &str)] = &[
+    // Clippy compiles the crates of the workspace, so that one build serves lints and tests.
+    ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
+    ("CLIPPY_ARGS", "-Dwarnings"),
+    // A run is repeatable: it judges the change, not the luck of the draw. `nightly` draws new seeds.
+    ("PROPTEST_RNG_SEED", "1"),
+    ("FOREBAY_FUZZ_SEED", "1"),
+    ("SHUTTLE_RANDOM_SEED", "1"),
+];
 
 /// Time limit of the optional `MINUTES` of a soak.
 const MINUTES: &str = "FOREBAY_SOAK_MINUTES";
@@ -100,15 +106,17 @@ impl Step {
 }
 
 const FORMAT: Step = Step::new("formatted?", "fmt --all --check");
-const LINTS: Step =
-    Step::new("lints?", "clippy --workspace --all-targets --locked --quiet -- -D warnings");
+// A step of its own: later ones wait for each other's builds, and start with this one's.
+const BUILD: Step =
+    Step::new("lints, and builds?", "test --workspace --all-targets --locked --no-run --quiet")
+        .with(GATE);
 const TIDY: Step = Step::new("links, records and patterns?", "xtask tidy");
 
 const QUICK: &[Step] = &[
     FORMAT,
-    LINTS,
+    BUILD,
     Step::new("unit tests?", "test --workspace --lib --bins --locked")
-        .with(SEEDS)
+        .with(GATE)
         .shows(Shows::Tests),
     Step::new("paused-time tests of the engine?", "test -p forebay-engine --test it --locked")
         .with(&[("FOREBAY_SOAK_ROUNDS", "1")])
@@ -123,24 +131,17 @@ const FIRST: &[Step] = &[
         "fmt --check --manifest-path crates/forebay-bench/Cargo.toml",
     ),
     TIDY,
-    // A step of its own: later ones wait for each other's builds, and start with this one's.
-    Step::new("do the tests build?", "test --workspace --locked --no-run --quiet"),
+    BUILD,
 ];
 
 /// Steps of `ci` beside [`CRATES`]: they compute while those tests wait.
 const BESIDE_TESTS: &[Step] = &[
     Step::new("commands in the documents?", "xtask snippets")
+        .with(GATE)
         .shows(Shows::LastLine)
         .in_background()
         .with_second_run(),
-    LINTS.in_background(),
-    Step::new(
-        "lints with the interleaving scheduler?",
-        "clippy -p forebay-engine --features interleavings --all-targets --locked --quiet -- -D \
-         warnings",
-    )
-    .in_background(),
-    // The lints above build the library with all features.
+    // The build above has all features.
     Step::new(
         "library without features?",
         "check -p forebay --lib --no-default-features --locked --quiet",
@@ -153,17 +154,18 @@ const BESIDE_TESTS: &[Step] = &[
 
 const CRATES: &[Step] =
     &[Step::new("tests of every crate?", "test --workspace --locked --no-fail-fast")
-        .with(SEEDS)
+        .with(GATE)
         .shows(Shows::Tests)
         .with_second_run()];
 
 const OTHER_SUITES: &[Step] = &[
     // The name of the module selects the tests: no others run under this scheduler.
     Step::new("interleavings of the engine?", INTERLEAVINGS)
-        .with(SEEDS)
+        .with(GATE)
         .shows(Shows::Tests)
         .in_background(),
     Step::new("public suite for HTTP caches?", "xtask conformance")
+        .with(GATE)
         .shows(Shows::LastLine)
         .in_background(),
 ];

@@ -15,12 +15,17 @@ use clap::Args;
 
 use crate::{needs, process, workspace};
 
-/// Variables of the steps that gate a change.
-const GATE: &[(&str, &str)] = &[
-    // Clippy compiles the crates of the workspace, so that one build serves lints and tests.
-    ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
-    ("CLIPPY_ARGS", "-Dwarnings"),
-    // A run is repeatable: it judges the change, not the luck of the draw. `nightly` draws new seeds.
+/// Variables of the steps that gate a change: clippy compiles the crates of the workspace, so that
+/// one build serves lints and tests.
+const LINTED: &[(&str, &str)] = &[COMPILER, LINTS];
+const COMPILER: (&str, &str) = ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+const LINTS: (&str, &str) = ("CLIPPY_ARGS", "-Dwarnings");
+
+/// Variables of gating tests. With fixed seeds a run is repeatable: it judges the change, not the
+/// luck of the draw. `nightly` draws new seeds.
+const LINTED_TESTS: &[(&str, &str)] = &[
+    COMPILER,
+    LINTS,
     ("PROPTEST_RNG_SEED", "1"),
     ("FOREBAY_FUZZ_SEED", "1"),
     ("SHUTTLE_RANDOM_SEED", "1"),
@@ -109,14 +114,14 @@ const FORMAT: Step = Step::new("formatted?", "fmt --all --check");
 // A step of its own: later ones wait for each other's builds, and start with this one's.
 const BUILD: Step =
     Step::new("lints, and builds?", "test --workspace --all-targets --locked --no-run --quiet")
-        .with(GATE);
+        .with(LINTED);
 const TIDY: Step = Step::new("links, records and patterns?", "xtask tidy");
 
 const QUICK: &[Step] = &[
     FORMAT,
     BUILD,
     Step::new("unit tests?", "test --workspace --lib --bins --locked")
-        .with(GATE)
+        .with(LINTED_TESTS)
         .shows(Shows::Tests),
     Step::new("paused-time tests of the engine?", "test -p forebay-engine --test it --locked")
         .with(&[("FOREBAY_SOAK_ROUNDS", "1")])
@@ -137,7 +142,7 @@ const FIRST: &[Step] = &[
 /// Steps of `ci` beside [`CRATES`]: they compute while those tests wait.
 const BESIDE_TESTS: &[Step] = &[
     Step::new("commands in the documents?", "xtask snippets")
-        .with(GATE)
+        .with(LINTED)
         .shows(Shows::LastLine)
         .in_background()
         .with_second_run(),
@@ -154,18 +159,18 @@ const BESIDE_TESTS: &[Step] = &[
 
 const CRATES: &[Step] =
     &[Step::new("tests of every crate?", "test --workspace --locked --no-fail-fast")
-        .with(GATE)
+        .with(LINTED_TESTS)
         .shows(Shows::Tests)
         .with_second_run()];
 
 const OTHER_SUITES: &[Step] = &[
     // The name of the module selects the tests: no others run under this scheduler.
     Step::new("interleavings of the engine?", INTERLEAVINGS)
-        .with(GATE)
+        .with(LINTED_TESTS)
         .shows(Shows::Tests)
         .in_background(),
     Step::new("public suite for HTTP caches?", "xtask conformance")
-        .with(GATE)
+        .with(LINTED)
         .shows(Shows::LastLine)
         .in_background(),
 ];

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use super::{GATE, Shows, Step, command, passed_in};
+use super::{LINTED_TESTS, Shows, Step, command, passed_in};
 use crate::{process, workspace};
 
 /// Failed tests that are run once more: a larger number is no chance.
@@ -61,7 +61,7 @@ impl Failures {
             let mut command = workspace::cargo();
             command.args(["test", "--workspace", "--locked"]).args(binary.split(' '));
             command.args(["--", "--exact"]).args(&self.names);
-            command.envs(GATE.iter().copied()).current_dir(workspace::root());
+            command.envs(LINTED_TESTS.iter().copied()).current_dir(workspace::root());
             let status = process::lines(&mut command, |line| {
                 println!("{line}");
                 passed += passed_in(line);

@@ -139,12 +139,12 @@ const FIRST: &[Step] = &[
     BUILD,
 ];
 
-/// Steps of `ci` beside [`CRATES`]: they compute while those tests wait.
+/// Steps of `ci` beside [`CRATES`]: they compute while those tests wait. The commands in the documents
+/// wait too, and some expect a server to be ready or a body to be stored after part of a second.
 const BESIDE_TESTS: &[Step] = &[
     Step::new("commands in the documents?", "xtask snippets")
         .with(LINTED)
         .shows(Shows::LastLine)
-        .in_background()
         .with_second_run(),
     // The build above has all features.
     Step::new(

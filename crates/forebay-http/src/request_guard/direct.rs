@@ -206,8 +206,12 @@ fn poll_write_both<S: AsyncWrite + Unpin>(
 ) -> Poll<io::Result<usize>> {
     body.fill()?;
     let (parts, count) = body.parts(bytes);
-    match &parts[..count] {
+    let written = match &parts[..count] {
         [part] => Pin::new(stream).poll_write(cx, part),
         parts => Pin::new(stream).poll_write_vectored(cx, parts),
+    };
+    if written.is_pending() {
+        body.give_back();
     }
+    written
 }

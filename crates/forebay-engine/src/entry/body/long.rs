@@ -174,11 +174,20 @@ impl LongReader {
     /// Returns the next piece, of one segment at most; `None` at the end. It fails if the body was
     /// dropped because its reader was slow.
     pub fn next_piece(&mut self) -> Option<Result<Bytes, BrokenBody>> {
+        let piece = self.next_piece_again()?;
+        self.long.move_on();
+        Some(piece)
+    }
+
+    /// Like [`next_piece`](Self::next_piece), but the reader counts as stopped: for bytes that it
+    /// read before, and moved back by because its client does not take them.
+    pub fn next_piece_again(&mut self) -> Option<Result<Bytes, BrokenBody>> {
         let left = self.left();
         if left == 0 {
             return None;
         }
-        Some(self.read_at(self.part.start).map(|mut piece| {
+        let piece = self.long.at(self.part.start).ok_or(BrokenBody::FellBehind);
+        Some(piece.map(|mut piece| {
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             self.part.start += piece.len() as u64;
             piece
@@ -201,5 +210,23 @@ impl LongReader {
 impl Drop for LongReader {
     fn drop(&mut self) {
         self.long.readers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_that_is_read_again_is_no_move_of_the_reader() {
+        let long = Long::of(Bytes::from(vec![0; 2 * SEGMENT]));
+        let mut reader = LongReader::new(long.clone(), 0..long.length());
+        let first = reader.next_piece().unwrap().unwrap();
+        let moves = long.moves();
+        reader.unread(first.len() as u64);
+        assert_eq!(reader.next_piece_again().unwrap().unwrap(), first);
+        assert_eq!((long.moves(), reader.left()), (moves, SEGMENT as u64));
+        assert!(reader.next_piece().unwrap().is_ok());
+        assert_eq!((long.moves(), reader.next_piece().is_none()), (moves + 1, true));
     }
 }

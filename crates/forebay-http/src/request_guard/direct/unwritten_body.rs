@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use forebay_engine::LongReader;
 
 /// Maximum number of pieces of a long body in one write: 1 MiB, which a socket usually takes at
-/// once. A connection whose client does not read keeps only the first.
+/// once. A connection whose client does not read keeps none of them.
 const PIECES_MAX: usize = 4;
 
 /// Parts of one write: the heads and small bodies before the body, and its pieces.
@@ -18,6 +18,8 @@ pub(super) type WriteParts<'a> = [IoSlice<'a>; PIECES_MAX + 2];
 pub(super) struct UnwrittenBody {
     pieces: Vec<Bytes>,
     reader: Option<LongReader>,
+    /// True if the client has taken nothing since the pieces of the reader were read.
+    is_blocked: bool,
 }
 
 impl UnwrittenBody {
@@ -49,12 +51,23 @@ impl UnwrittenBody {
     /// client reads it too slowly.
     pub(super) fn fill(&mut self) -> io::Result<()> {
         let Some(reader) = &mut self.reader else { return Ok(()) };
-        while self.pieces.len() < PIECES_MAX
-            && let Some(piece) = reader.next_piece()
-        {
+        while self.pieces.len() < PIECES_MAX {
+            let next =
+                if self.is_blocked { reader.next_piece_again() } else { reader.next_piece() };
+            let Some(piece) = next else { break };
             self.pieces.push(piece.map_err(io::Error::other)?);
         }
         Ok(())
+    }
+
+    /// Gives the pieces of a long body back after a write that the client's socket did not accept, so
+    /// that the connection keeps no memory of a body that may be dropped meanwhile.
+    pub(super) fn give_back(&mut self) {
+        let Some(reader) = &mut self.reader else { return };
+        self.is_blocked = true;
+        for piece in self.pieces.drain(..) {
+            reader.unread(piece.len() as u64);
+        }
     }
 
     /// Returns the parts of a write of `before` and the pieces, of which the first ones are filled, and
@@ -76,6 +89,7 @@ impl UnwrittenBody {
         if self.is_empty() {
             return;
         }
+        self.is_blocked &= written == 0;
         let mut done = 0;
         for piece in &mut self.pieces {
             let taken = written.min(piece.len());
@@ -104,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_body_is_written_whole_and_in_order_and_one_piece_is_kept() {
+    fn a_long_body_is_written_whole_and_in_order_and_nothing_of_it_is_kept() {
         let bytes: Vec<u8> = (0_u32..2_000_000).map(|at| (at / 251).to_le_bytes()[0]).collect();
         let body = Body::whole(bytes.clone().into());
         for step in [1_500_000, 300_000, 7_777] {
@@ -122,6 +136,9 @@ mod tests {
                 written.extend_from_slice(&all[..taken]);
                 unwritten.advance(taken);
                 assert!(unwritten.pieces.len() <= 1);
+                unwritten.fill().unwrap();
+                unwritten.give_back();
+                assert!(unwritten.pieces.is_empty(), "a client that does not read keeps nothing");
             }
             assert!(written == bytes, "{step}");
         }

@@ -38,7 +38,9 @@ mod tiers;
 mod write;
 
 pub use engine::{Engine, Traffic};
-pub use entry::body::{Body, BodyReader, BrokenBody, Content, LongReader, Parts, PieceStream};
+pub use entry::body::{
+    Body, BodyReader, BrokenBody, Content, LongReader, Parts, PieceStream, ReaderWatch,
+};
 pub use entry::derived::{DerivedForm, DerivedForms, FORMS_MAX, FormRequests};
 pub use entry::select::{Credentials, Select};
 pub use entry::{Entry, Head};

@@ -7,6 +7,7 @@ mod long;
 mod parts;
 mod piece;
 pub(crate) mod segments;
+mod watch;
 mod whole;
 
 use std::fmt;
@@ -23,6 +24,7 @@ pub use long::LongReader;
 pub use parts::Parts;
 pub(crate) use parts::bounded;
 pub use piece::{BrokenBody, Content, PieceStream};
+pub use watch::ReaderWatch;
 
 use crate::entry::in_flight::{Charged, InFlight};
 use crate::entry::shared::{Contents, Shared};
@@ -325,6 +327,20 @@ impl BodyReader {
             Reading::Long(reader) => Some(reader.left()),
             Reading::Below(reader) => Some(reader.left()),
             Reading::Flowing(_) | Reading::Once(_) => None,
+        }
+    }
+
+    /// Returns a watch that tells whether this reader has fallen behind. `None` for a body that is
+    /// not dropped while it is read.
+    #[must_use]
+    pub fn watch(&self) -> Option<ReaderWatch> {
+        match &self.0 {
+            Reading::Long(reader) => Some(ReaderWatch::long(reader.downgrade())),
+            Reading::Flowing(reader) => {
+                let (body, reader) = reader.downgrade();
+                Some(ReaderWatch::flowing(body, reader))
+            }
+            Reading::Whole(_) | Reading::Below(_) | Reading::Once(_) => None,
         }
     }
 

@@ -151,7 +151,7 @@ impl InFlight {
             return Err(TooMany);
         }
         queue.push_back(Place { number, bytes, waker: None });
-        let woken = state.grant(self.bytes_max);
+        let woken = self.grant(&mut state);
         let waits = want == Want::Load && !state.is_granted(number);
         state.counts.waits += u64::from(waits);
         drop(state);
@@ -171,9 +171,16 @@ impl InFlight {
         let mut state = self.state.lock();
         state.bytes -= bytes;
         state.overdrawn &= !beyond;
-        let woken = state.grant(self.bytes_max);
+        let woken = self.grant(&mut state);
         drop(state);
         wake(woken);
+    }
+
+    /// Grants memory to those who wait, and leaves the rest to idle segments.
+    fn grant(&self, state: &mut State) -> Wakers {
+        let woken = state.grant(self.bytes_max);
+        self.idle.limit(self.bytes_max.saturating_sub(state.bytes));
+        woken
     }
 }
 
@@ -302,7 +309,7 @@ impl Drop for Waiting {
         state.growing.retain(|place| place.number != number);
         state.beginning.retain(|place| place.number != number);
         // Later requests in the queue may fit now.
-        let woken = state.grant(self.in_flight.bytes_max);
+        let woken = self.in_flight.grant(&mut state);
         drop(state);
         wake(woken);
     }
@@ -335,7 +342,9 @@ impl Charged {
     /// Changes the charge, even beyond the bound.
     pub(crate) fn set(&mut self, bytes: u64) {
         if bytes > self.bytes {
-            self.in_flight.state.lock().bytes += bytes - self.bytes;
+            let mut state = self.in_flight.state.lock();
+            state.bytes += bytes - self.bytes;
+            self.in_flight.idle.limit(self.in_flight.bytes_max.saturating_sub(state.bytes));
         } else if bytes < self.bytes {
             self.in_flight.release(self.bytes - bytes, false);
         }

@@ -236,6 +236,9 @@ async fn what_is_evicted_while_somebody_reads_it_is_charged_until_it_has_been_re
 async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
     let world = narrow();
     let mut readers = fill(&world).await;
+    let watches: Vec<_> = readers.iter().filter_map(BodyReader::watch).collect();
+    let lost = || watches.iter().filter(|watch| watch.is_lost()).count();
+    assert_eq!((watches.len(), lost()), (readers.len(), 0));
     let origin = serving(&world, 12);
     let waiting = load(&world, "a", &origin);
     until_waiting(&world, 1).await;
@@ -245,6 +248,7 @@ async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
     assert_eq!(read(obtained.entry.body.reader()).await, Ok(12 * PIECE));
     assert!(world.counts.bodies_dropped.load(Ordering::SeqCst) > 0);
     assert_eq!(world.engine.traffic().refusals, 0);
+    assert_eq!(lost(), world.counts.bodies_dropped.load(Ordering::SeqCst));
     let mut broken = 0;
     for mut reader in readers.drain(..) {
         while let Some(piece) = reader.next().await {
@@ -255,6 +259,7 @@ async fn who_does_not_read_loses_its_body_when_others_need_the_room() {
         }
     }
     assert_eq!(broken, world.counts.bodies_dropped.load(Ordering::SeqCst));
+    assert_eq!(lost(), 0, "a reader that is gone waits for nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -370,12 +375,15 @@ async fn who_stands_still_at_the_end_of_a_large_body_gives_its_window_back_when_
         let limits = Limits { object_max: 1 << 20, in_flight_max: 2 << 20, ..Limits::of(8 << 20) };
         let world = World::within(limits);
         let mut still = held_by_a_window(&world, end).await;
+        let watch = still.watch().expect("its body is streaming");
+        assert!(!watch.is_lost());
         let _readers = fill(&world).await;
         let before = world.engine.traffic().in_flight_bytes;
         tokio::time::sleep(Duration::from_secs(5)).await;
         world.until_nothing_is_under_way().await;
         let after = world.engine.traffic().in_flight_bytes;
         assert!(before - after >= 12 << 16, "{after} bytes in flight, {before} before");
+        assert!(watch.is_lost());
         assert_eq!(still.next().await, Some(Err(BrokenBody::FellBehind)));
     }
 }

@@ -106,6 +106,10 @@ impl Error for ExpiredTimeout {}
 /// indefinitely with a few bytes.
 pub const RATE_MIN: u32 = 1024;
 
+/// Interval at which a connection whose client does not read checks that the rest of the body is
+/// still in memory. Bodies are dropped after two seconds without a read.
+const BODY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Substitute for a timeout that is too large to add to the clock: 30 years.
 const NEVER: Duration = Duration::from_secs(86_400 * 365 * 30);
 
@@ -228,14 +232,22 @@ impl ConnectionTimer {
         Poll::Ready(timeout)
     }
 
-    /// Waits for the client to read, and returns the timeout once it expires.
+    /// Waits for the client to read, and returns the timeout once it expires: at the latest when
+    /// the rest of the body is dropped from memory, which the client can no longer get.
     pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<ExpiredTimeout> {
-        let due = match self.write_due {
-            Some(due) => due,
-            None => self.write.due(self.timeouts.write_window),
-        };
-        self.sleep_until_due(Direction::Write, due, cx)
-            .map_or(Poll::Pending, |_| Poll::Ready(ExpiredTimeout::Write))
+        let limit = self.write.due(self.timeouts.write_window);
+        loop {
+            let due = match self.exchanges.body_is_lost() {
+                None => limit,
+                Some(false) => limit.min(Instant::now() + BODY_CHECK_INTERVAL),
+                Some(true) => return Poll::Ready(ExpiredTimeout::Write),
+            };
+            match self.sleep_until_due(Direction::Write, due, cx) {
+                None => return Poll::Pending,
+                Some(now) if now >= limit => return Poll::Ready(ExpiredTimeout::Write),
+                Some(_) => {}
+            }
+        }
     }
 
     /// Returns the time until which a connection that starts to close now may still read.

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
+use forebay_engine::ReaderWatch;
 use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
 
 use crate::record::{ConnectionEnd, OpenRecord};
 
@@ -37,6 +39,9 @@ pub(super) struct ExchangeState {
     rejection: OnceLock<(u64, Rejection)>,
     pub(super) interims: Pending,
     pub(super) endings: Endings,
+    /// Set while the body of the current response is watched.
+    watches: AtomicBool,
+    body: Mutex<Option<ReaderWatch>>,
     pub(super) counters: Arc<GuardCounters>,
 }
 
@@ -62,6 +67,8 @@ impl Exchanges {
             rejection: OnceLock::new(),
             interims: Pending::default(),
             endings: Endings::default(),
+            watches: AtomicBool::new(false),
+            body: Mutex::default(),
             counters,
         };
         Self { state: Arc::new(state) }
@@ -107,6 +114,12 @@ impl Exchanges {
         self.state.hyper_is_busy.store(is_busy, Ordering::Relaxed);
     }
 
+    /// Returns `true` if the rest of the body of the current response was dropped, because its client
+    /// does not read. `None` if that cannot happen to the body.
+    pub(super) fn body_is_lost(&self) -> Option<bool> {
+        self.state.body.lock().as_ref().map(ReaderWatch::is_lost)
+    }
+
     pub(super) fn any(&self) -> bool {
         let opened = self.state.opened.load(Ordering::Relaxed);
         self.state.closed.load(Ordering::Relaxed) < opened
@@ -143,6 +156,12 @@ impl Exchange {
         Interims::open(Arc::clone(&self.state))
     }
 
+    /// Watches the body of the response, so that the connection ends once the body is lost.
+    pub(crate) fn watch(&self, body: ReaderWatch) {
+        *self.state.body.lock() = Some(body);
+        self.state.watches.store(true, Ordering::Relaxed);
+    }
+
     /// Records the response of this exchange, whose last byte hyper has taken, once the connection
     /// has taken it too.
     pub(crate) fn end_when_flushed(&self, record: OpenRecord) {
@@ -157,6 +176,10 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.state.watches.load(Ordering::Relaxed) {
+            self.state.watches.store(false, Ordering::Relaxed);
+            *self.state.body.lock() = None;
+        }
         self.state.closed.fetch_add(1, Ordering::SeqCst);
         if self.state.waits.load(Ordering::SeqCst) {
             self.state.reader.wake();

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use forebay_engine::{BodyReader, BrokenBody};
+use forebay_engine::{BodyReader, BrokenBody, ReaderWatch};
 use forebay_semantics::trailers::strip_trailers;
 use http_body::{Body, Frame, SizeHint};
 
@@ -173,12 +173,24 @@ impl ResponseBody {
     /// Keeps `exchange` open until the body is dropped.
     #[must_use]
     pub(crate) fn during(mut self, exchange: Exchange) -> Self {
+        if let Some(watch) = self.source.watch() {
+            exchange.watch(watch);
+        }
         self.exchange = Some(exchange);
         self
     }
 }
 
 impl Source {
+    /// Returns a watch on the bytes of the cache that are sent as they are.
+    fn watch(&self) -> Option<ReaderWatch> {
+        match self {
+            Self::Reader(reader) => reader.watch(),
+            Self::Cut(window) => window.reader.as_ref()?.watch(),
+            _ => None,
+        }
+    }
+
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -44,6 +44,36 @@ async fn a_client_that_does_not_read_does_not_delay_other_clients() -> anyhow::R
     Ok(())
 }
 
+/// The connection would keep the pieces that it has taken of the body for four minutes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_disconnected_once_others_need_the_memory_of_its_body()
+-> anyhow::Result<()> {
+    let origin = Origin::start(|asked| {
+        let length = if asked.target.starts_with("/small") { 10 } else { LARGE };
+        Answer::ok(vec![7; length]).field("Cache-Control", "max-age=60")
+    })
+    .await?;
+    let server = TestServer::start(origin.address(), &[("memory", "\"64MiB\"")]).await?;
+    let mut lazy = Vec::new();
+    for number in 0..12 {
+        let mut client = Client::connect(server.address).await?;
+        client.send(&Request::get(&format!("/large/{number}"))).await?;
+        lazy.push(client);
+    }
+    origin.wait_requests(12).await?;
+    let mut eager = Client::connect(server.address).await?;
+    for number in 0.. {
+        if server.counters.timed_out(ExpiredTimeout::Write) > 0 {
+            break;
+        }
+        assert!(number < 1_000, "{}", server.metrics());
+        let reply = eager.ask(&Request::get(&format!("/small?{number}"))).await?;
+        assert!([200, 503].contains(&reply.status), "{}", reply.status);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_disconnects_during_an_unshared_response_frees_the_origin_connection()
 -> anyhow::Result<()> {

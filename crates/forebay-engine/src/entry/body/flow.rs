@@ -61,6 +61,11 @@ impl Flow {
         from_its_first
     }
 
+    /// Returns `true` if the next bytes of the reader with this number are no longer in memory.
+    pub(super) fn is_lost(&self, name: usize) -> bool {
+        self.state.lock().is_lost(name)
+    }
+
     /// Cancels the promise of one reader.
     pub(crate) fn forgo(&self) {
         let mut state = self.state.lock();

@@ -6,8 +6,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use forebay_core::Timestamp;
@@ -73,6 +73,11 @@ impl Long {
     /// Size in memory, in bytes.
     pub(super) const fn size(&self) -> u64 {
         self.length + self.length.div_ceil(SEGMENT as u64) * SEGMENT_OVERHEAD
+    }
+
+    /// Returns `true` if the bytes were dropped, so that no reader can continue.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.state.lock().segments.is_empty()
     }
 
     fn move_on(&self) {
@@ -197,6 +202,16 @@ impl LongReader {
     /// Moves back by `bytes` that were read.
     pub fn unread(&mut self, bytes: u64) {
         self.part.start = self.part.start.saturating_sub(bytes);
+    }
+
+    /// Returns the body, for as long as something else holds it.
+    pub(super) fn downgrade(&self) -> Weak<Long> {
+        Arc::downgrade(&self.long)
+    }
+
+    /// Returns `true` if the bytes of the body were dropped.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.long.is_dropped()
     }
 
     /// Returns the bytes from `at` on, for one of several readers that share this.

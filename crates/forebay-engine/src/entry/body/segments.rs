@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -27,22 +28,29 @@ pub(super) const SEGMENT_OVERHEAD: u64 = 96 + OFFSET as u64;
 /// Maximum memory kept for later segments.
 const IDLE_MAX: u64 = 16 << 20;
 
-/// Memory of dropped segments, for later ones.
+/// Memory of dropped segments, for later ones. It and the bodies in flight share one bound.
 ///
 /// An allocator keeps memory that one thread frees for that thread. With bodies on several threads,
 /// each thread would keep memory that another one needs, and the process would hold twice the
 /// memory in use.
 pub(crate) struct Idle {
     segments: Mutex<Vec<Vec<u8>>>,
-    segments_max: usize,
+    segments_max: AtomicUsize,
 }
 
 impl Idle {
-    /// Creates a pool of at most the bound of bodies in flight.
-    pub(crate) fn new(in_flight_max: u64) -> Arc<Self> {
-        let bytes_max = in_flight_max.min(IDLE_MAX);
-        let segments_max = usize::try_from(bytes_max).unwrap_or(0) / MEMORY;
-        Arc::new(Self { segments: Mutex::default(), segments_max })
+    /// Creates a pool of at most `bytes_max`.
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
+        let idle = Self { segments: Mutex::default(), segments_max: AtomicUsize::new(0) };
+        idle.limit(bytes_max);
+        Arc::new(idle)
+    }
+
+    /// Changes the size of the pool. What exceeds it is freed with the next segment that is given
+    /// back.
+    pub(crate) fn limit(&self, bytes_max: u64) {
+        let segments_max = usize::try_from(bytes_max.min(IDLE_MAX)).unwrap_or(0) / MEMORY;
+        self.segments_max.store(segments_max, Ordering::Relaxed);
     }
 
     /// Returns memory that is filled up to [`OFFSET`].
@@ -56,9 +64,11 @@ impl Idle {
     fn give_back(&self, mut memory: Vec<u8>) {
         memory.clear();
         let mut segments = self.segments.lock();
-        if segments.len() < self.segments_max {
-            segments.push(memory);
-        }
+        segments.push(memory);
+        let kept = self.segments_max.load(Ordering::Relaxed).min(segments.len());
+        let freed = segments.split_off(kept);
+        drop(segments);
+        drop(freed);
     }
 }
 
@@ -133,7 +143,11 @@ mod tests {
             let count = full.len();
             drop(full);
             assert_eq!(idle.segments.lock().len(), count.min(4), "{sizes:?}");
-            assert!(cut(&pieces, &idle).0.concat() == bytes[..count * SEGMENT], "used again");
+            let again = cut(&pieces, &idle).0;
+            assert!(again.concat() == bytes[..count * SEGMENT], "used again");
+            idle.limit(MEMORY as u64);
+            drop(again);
+            assert_eq!(idle.segments.lock().len(), count.min(1), "{sizes:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reader of a streaming body.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -39,6 +39,11 @@ impl Reader {
         }
         drop(state);
         Some(Self { flow: flow.clone(), name: name?, ticket: None, behind: None })
+    }
+
+    /// Returns the body, and the number of this reader in it.
+    pub(crate) fn downgrade(&self) -> (Weak<Flow>, usize) {
+        (Arc::downgrade(&self.flow), self.name)
     }
 
     /// Skips bytes. Returns `false` if the window has left the reader behind.

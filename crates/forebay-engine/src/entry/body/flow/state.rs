@@ -244,6 +244,17 @@ impl State {
         Ok(bytes)
     }
 
+    /// Returns `true` if the next bytes of a reader are no longer in memory.
+    pub(super) fn is_lost(&self, name: usize) -> bool {
+        match self.readers.get(name) {
+            Some(Place::Left) => true,
+            Some(Place::At { offset, .. }) => {
+                *offset < self.written && self.whole.as_ref().is_some_and(LongReader::is_dropped)
+            }
+            Some(Place::Free) | None => false,
+        }
+    }
+
     pub(super) fn starts_at_zero(&self) -> bool {
         if self.whole.is_some() {
             return true;

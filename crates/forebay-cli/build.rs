@@ -86,7 +86,9 @@ fn name_commit(folder: &Path) {
     let named = std::env::var("FOREBAY_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = named.or_else(|| of_package(folder)).or_else(|| of_git(folder));
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=FOREBAY_COMMIT={}", commit.get(..LENGTH).unwrap_or(&commit));
+    // `cargo run` hands this variable to the program too, which warns of variables that begin with
+    // `FOREBAY_` and set no option.
+    println!("cargo::rustc-env=SOURCE_COMMIT={}", commit.get(..LENGTH).unwrap_or(&commit));
 }
 
 /// Commit in the file that `cargo package` writes: `{"git": {"sha1": "…"}}`.

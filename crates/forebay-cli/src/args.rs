@@ -14,7 +14,7 @@ use crate::live::LineFormat;
 use crate::plan::PlanArgs;
 
 /// Version and commit.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FOREBAY_COMMIT"), ")");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SOURCE_COMMIT"), ")");
 
 /// Examples at the end of `forebay --help`.
 const EXAMPLES: &str = "\
@@ -403,5 +403,12 @@ mod tests {
         assert!(near[0].ends_with("no effect; did you mean FOREBAY_MEMORY?"), "{near:?}");
         let far = warnings(&["FOREBAY_COLOUR_OF_THE_PAGE"]);
         assert!(far[0].ends_with("is unknown and has no effect"), "{far:?}");
+    }
+
+    /// `cargo run` passes the variables of the build script to the command.
+    #[test]
+    fn the_build_script_sets_no_variable_that_looks_like_an_option() {
+        let script = include_str!("../build.rs");
+        assert!(script.contains("rustc-env=") && !script.contains("rustc-env=FOREBAY_"));
     }
 }

@@ -247,7 +247,7 @@ fn service(
     shared: &[SharedTier],
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Service> {
-    let metrics = Arc::new(Metrics::of_commit(env!("FOREBAY_COMMIT")));
+    let metrics = Arc::new(Metrics::of_commit(env!("SOURCE_COMMIT")));
     let memory = config.memory;
     let limits = Limits {
         memory: memory.size,

@@ -7,7 +7,7 @@
 //! ones.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Number of cells of the filter.
 const CELLS: usize = 1 << 16;
@@ -30,7 +30,6 @@ pub(super) struct SpaceSaving {
     by_hash: HashMap<u64, usize, BuildHasherDefault<Unhashed>>,
     /// Counts of names without a counter, by hash. Empty until all counters are in use.
     filter: Vec<u64>,
-    seeds: RandomState,
     slots: Vec<Slot>,
     /// Slots as a heap, the smallest count first.
     heap: Vec<usize>,
@@ -69,20 +68,14 @@ impl SpaceSaving {
             counters_max: counters_max.max(1),
             by_hash: HashMap::default(),
             filter: Vec::new(),
-            seeds: RandomState::new(),
             slots: Vec::new(),
             heap: Vec::new(),
         }
     }
 
-    /// Adds a weight to a name.
-    pub(super) fn add(&mut self, name: &str, weight: u64) {
-        self.add_hashed(self.seeds.hash_one(name), weight, || name.into());
-    }
-
     /// Adds a weight to the name with this hash. All names of a list are hashed alike. If all counters
     /// are in use, the name takes the smallest one when its cell of the filter reaches its count.
-    pub(super) fn add_hashed(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> Box<str>) {
+    pub(super) fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> Box<str>) {
         if weight == 0 {
             return;
         }
@@ -195,16 +188,23 @@ pub(super) fn largest(periods: [&SpaceSaving; 2], rows_max: usize) -> Vec<Counte
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher, DefaultHasher};
+
     use super::*;
 
     /// Number of counters of the lists.
     const COUNTERS: usize = 4_096;
 
+    fn add(counters: &mut SpaceSaving, name: &str, weight: u64) {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+        counters.add(hash, weight, || name.into());
+    }
+
     #[test]
     fn few_names_are_counted_exactly() {
         let mut counters = SpaceSaving::new(4);
         for (name, weight) in [("a", 3), ("b", 1), ("a", 2), ("c", 9), ("d", 0)] {
-            counters.add(name, weight);
+            add(&mut counters, name, weight);
         }
         let empty = SpaceSaving::new(4);
         let rows = largest([&counters, &empty], 2);
@@ -218,12 +218,12 @@ mod tests {
     fn a_new_name_takes_the_smallest_counter_when_the_filter_reaches_it() {
         let mut counters = SpaceSaving::new(2);
         for (name, weight) in [("a", 5), ("b", 2), ("c", 1)] {
-            counters.add(name, weight);
+            add(&mut counters, name, weight);
         }
         let rows = largest([&counters, &SpaceSaving::new(1)], 9);
         let names: Vec<_> = rows.iter().map(|row| (&*row.name, row.count, row.error)).collect();
         assert_eq!(names, [("a", 5, 0), ("b", 2, 0)]);
-        counters.add("c", 1);
+        add(&mut counters, "c", 1);
         let rows = largest([&counters, &SpaceSaving::new(1)], 9);
         let names: Vec<_> = rows.iter().map(|row| (&*row.name, row.count, row.error)).collect();
         assert_eq!(names, [("a", 5, 0), ("c", 2, 1)]);
@@ -248,7 +248,7 @@ mod tests {
             for _ in 0..requests {
                 let rank = cumulated.partition_point(|at| *at < rng.f64() * sum).min(names - 1);
                 exact[rank] += 1;
-                counters.add(&format!("/{rank}"), 1);
+                add(&mut counters, &format!("/{rank}"), 1);
             }
             let mut ranks: Vec<usize> = (0..names).collect();
             ranks.sort_unstable_by_key(|rank| std::cmp::Reverse(exact[*rank]));

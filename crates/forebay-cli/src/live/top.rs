@@ -150,30 +150,31 @@ impl Top {
         let request = access.request;
         // The name is made only when it takes a counter.
         let target = redaction.target(request.target());
-        let host = shortened(request.host(), NAME_MAX);
-        let target = shortened(&target, NAME_MAX - host.len());
-        let url = || [host, target].concat().into_boxed_str();
-        let hash = self.seeds.hash_one((host, target));
+        let parts = shortened([request.host(), &target]);
+        let url = || parts.concat().into_boxed_str();
+        let hash = self.seeds.hash_one(parts);
         let [requests, bytes, clients] = &mut period.requests;
-        requests.add_hashed(hash, 1, url);
-        bytes.add_hashed(hash, access.bytes, url);
+        requests.add(hash, 1, url);
+        bytes.add(hash, access.bytes, url);
         if let Some(client) = redaction.address(request.client) {
             let hash = self.seeds.hash_one(client);
-            clients.add_hashed(hash, 1, || client.to_string().into_boxed_str());
+            clients.add(hash, 1, || client.to_string().into_boxed_str());
         }
     }
 
     /// Counts a load.
     pub(super) fn add_load(&mut self, load: &LoadEntry, redaction: &Redaction) {
-        let period = &mut self.current;
-        let url = cut(format!("{}{}", load.authority, redaction.target(&load.target)));
+        let (period, seeds) = (&mut self.current, &self.seeds);
+        let target = redaction.target(&load.target);
+        let url = [&*load.authority, &*target];
         let [load_seconds, misses, not_storable, tags] = &mut period.loads;
-        load_seconds.add(&url, u64::try_from(load.took.as_micros()).unwrap_or(u64::MAX));
-        misses.add(&cut(format!("{} {url}", load.why)), 1);
+        let micros = u64::try_from(load.took.as_micros()).unwrap_or(u64::MAX);
+        add_joined(load_seconds, seeds, url, micros);
+        add_joined(misses, seeds, [load.why, " ", url[0], url[1]], 1);
         if let Some(reason) = load.unstorable {
-            not_storable.add(&cut(format!("{reason} {url}")), 1);
+            add_joined(not_storable, seeds, [reason, " ", url[0], url[1]], 1);
         }
-        load.tags.iter().for_each(|tag| tags.add(&cut(tag.to_string()), 1));
+        load.tags.iter().for_each(|tag| add_joined(tags, seeds, [&**tag], 1));
         if period.origins.len() < SITES_MAX || period.origins.contains_key(&load.site) {
             let loads = period.origins.entry(load.site.clone()).or_default();
             loads.count += 1;
@@ -226,13 +227,26 @@ impl Top {
     }
 }
 
-fn cut(mut name: String) -> String {
-    name.truncate(name.floor_char_boundary(NAME_MAX));
-    name
+/// Adds a weight to the name that consists of these parts. The name is made only when it takes a
+/// counter.
+fn add_joined<const N: usize>(
+    list: &mut SpaceSaving,
+    seeds: &RandomState,
+    parts: [&str; N],
+    weight: u64,
+) {
+    let parts = shortened(parts);
+    list.add(seeds.hash_one(parts), weight, || parts.concat().into_boxed_str());
 }
 
-fn shortened(text: &str, length_max: usize) -> &str {
-    &text[..text.floor_char_boundary(length_max)]
+/// Shortens the parts of a name to [`NAME_MAX`] bytes together.
+fn shortened<const N: usize>(parts: [&str; N]) -> [&str; N] {
+    let mut left = NAME_MAX;
+    parts.map(|part| {
+        let part = &part[..part.floor_char_boundary(left)];
+        left -= part.len();
+        part
+    })
 }
 
 /// Counts above 2^53 lose precision, which no list reaches.

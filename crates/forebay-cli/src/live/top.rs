@@ -96,7 +96,7 @@ pub(super) struct Top {
     previous: Period,
     /// Time at which a client began to listen.
     listened: Option<Instant>,
-    /// Seeds of the hashes of names in the lists of requests.
+    /// Seeds of the hashes of names.
     seeds: RandomState,
 }
 

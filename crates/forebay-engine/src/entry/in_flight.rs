@@ -179,8 +179,12 @@ impl InFlight {
     /// Grants memory to those who wait, and leaves the rest to idle segments.
     fn grant(&self, state: &mut State) -> Wakers {
         let woken = state.grant(self.bytes_max);
-        self.idle.limit(self.bytes_max.saturating_sub(state.bytes));
+        self.limit_idle(state);
         woken
+    }
+
+    fn limit_idle(&self, state: &State) {
+        self.idle.limit(self.bytes_max.saturating_sub(state.bytes));
     }
 }
 
@@ -344,7 +348,7 @@ impl Charged {
         if bytes > self.bytes {
             let mut state = self.in_flight.state.lock();
             state.bytes += bytes - self.bytes;
-            self.in_flight.idle.limit(self.in_flight.bytes_max.saturating_sub(state.bytes));
+            self.in_flight.limit_idle(&state);
         } else if bytes < self.bytes {
             self.in_flight.release(self.bytes - bytes, false);
         }

@@ -232,8 +232,8 @@ impl ConnectionTimer {
         Poll::Ready(timeout)
     }
 
-    /// Waits for the client to read, and returns the timeout once it expires: at the latest when
-    /// the rest of the body is dropped from memory, which the client can no longer get.
+    /// Waits for the client to read, and returns the timeout once it expires, or once the rest of
+    /// the body was dropped from memory, so that the client can no longer get it.
     pub(super) fn write_waits(&mut self, cx: &mut Context<'_>) -> Poll<ExpiredTimeout> {
         let limit = self.write.due(self.timeouts.write_window);
         loop {

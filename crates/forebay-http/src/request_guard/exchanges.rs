@@ -39,9 +39,10 @@ pub(super) struct ExchangeState {
     rejection: OnceLock<(u64, Rejection)>,
     pub(super) interims: Pending,
     pub(super) endings: Endings,
-    /// Set while the body of the current response is watched.
-    watches: AtomicBool,
+    /// Watch on the body of the current response, if its rest can be dropped from memory.
     body: Mutex<Option<ReaderWatch>>,
+    /// Set while there is such a watch: the end of most exchanges reads only this flag.
+    watches: AtomicBool,
     pub(super) counters: Arc<GuardCounters>,
 }
 
@@ -67,8 +68,8 @@ impl Exchanges {
             rejection: OnceLock::new(),
             interims: Pending::default(),
             endings: Endings::default(),
-            watches: AtomicBool::new(false),
             body: Mutex::default(),
+            watches: AtomicBool::new(false),
             counters,
         };
         Self { state: Arc::new(state) }

@@ -9,7 +9,7 @@
 //! | `health`, `check` | their health, and the checks of it |
 //! | `endpoint`, `names` | one server: connecting to it, and its addresses |
 //! | `offer`, `link` | versions of HTTP; the connection of one request |
-//! | `pool`, `connection`, `stream` | idle HTTP/1.1 connections; one connection, and the socket below it |
+//! | `pool`, `connection`, `stream` | idle HTTP/1.1 connections; one connection, with or without hyper; the socket below it |
 //! | `http2` | HTTP/2 connections |
 //! | `admission`, `urgency` | limit on concurrent requests, budget and queue; which request goes first |
 //! | `budget` | exchanges about the budget that all instances share |

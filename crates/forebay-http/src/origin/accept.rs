@@ -146,7 +146,7 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidHead> {
 }
 
 /// Parses decimal digits; `str::parse` would accept a sign.
-fn digits(text: &[u8]) -> Option<u64> {
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
     let is_number = text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
 }

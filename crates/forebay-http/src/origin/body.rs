@@ -22,13 +22,20 @@ use super::link::Link;
 /// connection with the permits until its end.
 pub(crate) struct OriginBody {
     /// Dropped before its connection: the rest of a body that has arrived is then skipped.
-    inner: Incoming,
+    inner: ReceivedBody,
     /// Bytes before those of `inner`; never empty.
     begun: Option<Bytes>,
     exchange: Option<Exchange>,
     piece_timeout: Duration,
     /// Timer for the next piece; armed only while waiting.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Body of a response, as it came from a connection.
+pub(super) enum ReceivedBody {
+    /// All bytes. The connection is idle again.
+    Whole(Bytes),
+    Hyper(Incoming),
 }
 
 /// Connection whose response is being received.
@@ -49,9 +56,9 @@ pub(super) struct ConnectionPermits {
 }
 
 impl OriginBody {
-    pub(super) fn new(inner: Incoming, exchange: Exchange, piece_timeout: Duration) -> Self {
+    pub(super) fn new(inner: ReceivedBody, exchange: Exchange, piece_timeout: Duration) -> Self {
         // The connection is released after the last byte.
-        let exchange = (!inner.is_end_stream()).then_some(exchange);
+        let exchange = (!inner.has_arrived()).then_some(exchange);
         Self { inner, begun: None, exchange, piece_timeout, timer: None }
     }
 
@@ -115,6 +122,9 @@ impl OriginBody {
     pub(crate) fn into_content(mut self) -> Content {
         let length = self.size_hint().exact();
         if self.begun.is_none() {
+            if let ReceivedBody::Whole(bytes) = self.inner {
+                return Content::Whole(bytes);
+            }
             match self.poll_inner(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => {}
                 Poll::Ready(None) => return Content::Whole(Bytes::new()),
@@ -154,6 +164,45 @@ impl OriginBody {
                 }
             }
         }))
+    }
+}
+
+impl ReceivedBody {
+    fn has_arrived(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Hyper(incoming) => incoming.is_end_stream(),
+        }
+    }
+}
+
+impl Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut *self {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Hyper(incoming) => Pin::new(incoming).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Hyper(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Hyper(incoming) => incoming.size_hint(),
+        }
     }
 }
 

@@ -1,44 +1,62 @@
-//! One HTTP/1.1 connection to an origin, driven by the task that uses it.
+//! One HTTP/1.1 connection to an origin.
 //!
-//! hyper's connection is a future that must be polled for its request to make progress. It is polled
-//! by the exchange, and then by the body: a task of its own would cost a wake-up in each direction
-//! per exchange. An idle connection is not polled; the pool polls it once before it is
-//! used again, which detects a close and unexpected bytes.
+//! A small response to a request without a body is read here ([`plain`]); hyper ([`driven`]) takes
+//! over when a response is not plain, and keeps the connection for some exchanges: an origin whose
+//! responses come in pieces would cost a new connection of hyper for each.
 
-use std::future::{Future, poll_fn};
+mod driven;
+mod plain;
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Context;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 
-use super::accept::{HeadLimits, InterimCounter};
+use self::driven::Driven;
+use self::plain::{Exchanged, PlainRequest};
+use super::accept::{HeadLimits, InterimCounter, digits};
+use super::body::ReceivedBody;
 use super::fault::ClientFault;
 use super::progress::TrackedBody;
 use super::stream::{OriginStream, Received};
 
-type Driver = http1::Connection<TokioIo<OriginStream>, TrackedBody>;
+/// Number of exchanges in a row that hyper was not needed for, after which it gives the connection
+/// back.
+const NEEDLESS_MAX: u8 = 4;
+
+/// Largest stated length of a body that counts as one that hyper was not needed for.
+const SMALL_MAX: u64 = 8 << 10;
 
 /// Connection to an origin.
 pub(super) struct Connection {
-    sender: SendRequest<TrackedBody>,
-    /// `None` if the connection has ended, or if a task drives it.
-    driver: Option<Driver>,
-    /// Driver that has ended, which still owns the socket: the origin may have switched protocols.
-    ended: Option<Driver>,
+    http: Http,
+    limits: HeadLimits,
     received: Received,
     /// Address of the origin; `None` for a Unix socket.
     pub(super) peer: Option<SocketAddr>,
     /// Set if the connection has delivered a response.
     pub(super) is_used: bool,
+    /// Number of exchanges in a row that hyper was not needed for.
+    needless: u8,
     _open: OpenConnection,
+}
+
+/// Owner of the socket.
+enum Http {
+    /// No exchange is under way.
+    Idle(OriginStream),
+    Hyper(Box<Driven>),
+    /// An exchange was abandoned, or a task drives the connection.
+    Over,
 }
 
 /// Count of an open connection, until it is dropped.
@@ -79,24 +97,10 @@ pub(super) enum SendError {
 
 impl Connection {
     /// Starts HTTP on a stream.
-    pub(super) async fn begin(
-        stream: OriginStream,
-        limits: HeadLimits,
-        open: OpenConnection,
-    ) -> Result<Self, hyper::Error> {
+    pub(super) fn new(stream: OriginStream, limits: HeadLimits, open: OpenConnection) -> Self {
         let (received, peer) = (stream.received(), stream.peer());
-        let mut builder = http1::Builder::new();
-        builder.max_headers(limits.fields_max()).max_buf_size(limits.head_max());
-        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(Self {
-            sender,
-            driver: Some(driver),
-            ended: None,
-            received,
-            peer,
-            is_used: false,
-            _open: open,
-        })
+        let http = Http::Idle(stream);
+        Self { http, limits, received, peer, is_used: false, needless: 0, _open: open }
     }
 
     /// Sends a request, and returns the head of the final response.
@@ -104,62 +108,110 @@ impl Connection {
         &mut self,
         request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
-    ) -> Result<Response<Incoming>, SendError> {
-        let mut response = pin!(self.sender.try_send_request(*request));
-        let answered = poll_fn(|cx| {
-            let driven = poll(&mut self.driver, cx);
-            if interims.is_exceeded() {
-                return Poll::Ready(Err(SendError::Interims));
-            }
-            // The driver alone completes the response, and it has just been polled.
-            let mut unwoken = Context::from_waker(Waker::noop());
-            let polled = response.as_mut().poll(&mut unwoken);
-            if driven.is_ready() {
-                self.ended = self.driver.take();
-            }
-            if polled.is_pending() && self.driver.is_none() {
-                // Dropping the driver completes a request that it did not answer.
-                self.ended = None;
-                return response.as_mut().poll(&mut unwoken).map_err(SendError::from);
-            }
-            polled.map_err(SendError::from)
-        })
-        .await;
+    ) -> Result<Response<ReceivedBody>, SendError> {
+        let answered = self.exchange(request, interims).await;
         self.is_used |= answered.is_ok();
         answered
     }
 
+    async fn exchange(
+        &mut self,
+        request: Box<Request<TrackedBody>>,
+        interims: &InterimCounter,
+    ) -> Result<Response<ReceivedBody>, SendError> {
+        if matches!(self.http, Http::Idle(_))
+            && let Some(plain) = PlainRequest::of(&request)
+            && let Some(response) = self.exchange_plainly(plain).await
+        {
+            return Ok(response.map(ReceivedBody::Whole));
+        }
+        if let Some(stream) = self.http.take_idle() {
+            match Driven::begin(stream, self.limits).await {
+                Ok(driven) => self.http = Http::Hyper(Box::new(driven)),
+                Err(error) => return Err(SendError::Unsent(request, error)),
+            }
+        }
+        let Http::Hyper(driven) = &mut self.http else { return Err(SendError::Retired(request)) };
+        let may_be_plain = matches!(*request.method(), Method::GET | Method::HEAD);
+        let response = driven.send(request, interims).await?;
+        let is_needless = may_be_plain && is_small(&response);
+        self.needless = if is_needless { self.needless.saturating_add(1) } else { 0 };
+        Ok(response.map(ReceivedBody::Hyper))
+    }
+
+    /// Sends a request without hyper. Returns `None` if hyper must read the response. If this is
+    /// dropped, the connection is, too.
+    async fn exchange_plainly(&mut self, request: PlainRequest) -> Option<Response<Bytes>> {
+        let mut stream = self.http.take_idle()?;
+        let exchanged = request.exchange(&mut stream).await;
+        let response = match exchanged {
+            Exchanged::Response(response) => Some(response),
+            Exchanged::Begun(begun) => {
+                stream.resume(begun);
+                None
+            }
+        };
+        self.http = Http::Idle(stream);
+        response
+    }
+
+    /// Returns hyper's connection, if it has one.
+    fn hyper(&mut self) -> Option<&mut Driven> {
+        match &mut self.http {
+            Http::Hyper(driven) => Some(driven),
+            Http::Idle(_) | Http::Over => None,
+        }
+    }
+
     /// Lets the connection make progress.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if poll(&mut self.driver, cx).is_ready() {
-            self.driver = None;
+        if let Some(driven) = self.hyper() {
+            driven.drive(cx);
         }
     }
 
-    /// Moves the driver to a task of its own. Such a connection is not used again.
+    /// Moves the connection to a task of its own. It is not used again.
     pub(super) fn drive_in_background(&mut self) {
-        if let Some(driver) = self.driver.take() {
-            tokio::spawn(driver);
+        if let Some(driven) = self.hyper() {
+            driven.drive_in_background();
         }
     }
 
-    /// Returns `true` if [`drive`](Self::drive) makes progress; otherwise a task drives the
-    /// connection, or it has ended.
-    pub(super) const fn is_driven_here(&self) -> bool {
-        self.driver.is_some()
+    /// Returns `true` if [`drive`](Self::drive) makes progress; otherwise the exchange is complete, a
+    /// task drives the connection, or it has ended.
+    pub(super) fn is_driven_here(&self) -> bool {
+        matches!(&self.http, Http::Hyper(driven) if driven.is_driven_here())
     }
 
     /// Returns the socket and the bytes that were read from it after a 101.
     pub(super) fn into_switched(self) -> Option<(OriginStream, Bytes)> {
-        let parts = self.ended?.into_parts();
-        Some((parts.io.into_inner(), parts.read_buf))
+        match self.http {
+            Http::Hyper(driven) => driven.into_switched(),
+            Http::Idle(_) | Http::Over => None,
+        }
     }
 
     /// Returns `true` if the last exchange is complete, the origin has not closed the connection, and
     /// no unexpected byte is waiting.
     pub(super) fn is_reusable(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.driver.is_some() && self.sender.is_ready()
+        match &mut self.http {
+            Http::Idle(stream) => stream.is_quiet(),
+            Http::Hyper(driven) => driven.is_reusable(),
+            Http::Over => false,
+        }
+    }
+
+    /// Prepares a reusable connection for the time until its next exchange.
+    pub(super) fn rest(&mut self) {
+        if self.needless < NEEDLESS_MAX {
+            return;
+        }
+        self.needless = 0;
+        if let Http::Hyper(driven) = std::mem::replace(&mut self.http, Http::Over)
+            && let Some(stream) = driven.into_idle()
+        {
+            self.http = Http::Idle(stream);
+        }
     }
 
     /// Returns the number of bytes received since the last request was written.
@@ -168,9 +220,24 @@ impl Connection {
     }
 }
 
-fn poll(driver: &mut Option<Driver>, cx: &mut Context<'_>) -> Poll<()> {
-    // A failure is reported to the request that it concerns.
-    driver.as_mut().map_or(Poll::Pending, |driver| driver.poll_without_shutdown(cx).map(drop))
+impl Http {
+    /// Takes the socket if no exchange is under way.
+    fn take_idle(&mut self) -> Option<OriginStream> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Idle(stream) => Some(stream),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+/// Returns `true` if the body of a response is so short that it probably arrives with its head.
+fn is_small(response: &Response<Incoming>) -> bool {
+    let stated = response.headers().get(CONTENT_LENGTH);
+    let length = stated.and_then(|stated| digits(stated.as_bytes()));
+    response.body().is_end_stream() || length.is_some_and(|length| length <= SMALL_MAX)
 }
 
 impl From<TrySendError<Request<TrackedBody>>> for SendError {

@@ -321,16 +321,16 @@ impl Endpoint {
             return Err(ConnectError::Protocol(self.label.to_string(), NO_HTTP2));
         }
         let (stream, limits) = (OriginStream::new(transport), self.options.limits);
-        let failed = |error| ConnectError::Io(self.label.to_string(), std::io::Error::other(error));
         if !speaks_http2 {
             if offer.has_http2() {
                 self.speaks_http1.store(true, Ordering::Relaxed);
             }
-            let connection = Connection::begin(stream, limits, open).await.map_err(failed)?;
+            let connection = Connection::new(stream, limits, open);
             return Ok(Opened::Other(Some(self.pool.wrap(connection, generation))));
         }
         self.speaks_http1.store(false, Ordering::Relaxed);
         let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let failed = |error| ConnectError::Io(self.label.to_string(), std::io::Error::other(error));
         let begun = SharedConnection::begin(stream, scheme, limits, generation, open).await;
         let (connection, driver) = begun.map_err(failed)?;
         driver.run(&connection, list, self.options.keep_alive);

@@ -11,12 +11,11 @@ use http::header::TRANSFER_ENCODING;
 use http::uri::Uri;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
-use super::body::ConnectionPermits;
+use super::body::{ConnectionPermits, ReceivedBody};
 use super::connection::SendError;
 use super::endpoint::{Endpoint, InFlight, RequestKind};
 use super::fault::{self, ClientFault};
@@ -40,7 +39,7 @@ const RETIRED: &str = "the origin ended several HTTP/2 connections (GOAWAY) befo
 
 /// Head of a response, with its connection.
 pub(super) struct Answered {
-    pub(super) response: Response<Incoming>,
+    pub(super) response: Response<ReceivedBody>,
     pub(super) connection: Link,
     pub(super) permits: ConnectionPermits,
 }

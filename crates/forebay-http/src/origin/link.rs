@@ -1,9 +1,9 @@
 //! Way of one request to an endpoint: a connection of its own, or a place on a shared one.
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 
 use super::accept::InterimCounter;
+use super::body::ReceivedBody;
 use super::connection::{Connection, SendError};
 use super::http2::StreamLease;
 use super::pool::PooledConnection;
@@ -24,9 +24,12 @@ impl Link {
         &mut self,
         request: Box<Request<TrackedBody>>,
         interims: &InterimCounter,
-    ) -> Result<Response<Incoming>, SendError> {
+    ) -> Result<Response<ReceivedBody>, SendError> {
         match self {
-            Self::Stream(stream) => stream.send(request, interims).await,
+            Self::Stream(stream) => {
+                let response = stream.send(request, interims).await?;
+                Ok(response.map(ReceivedBody::Hyper))
+            }
             Self::Alone(pooled) => match pooled.get() {
                 Some(connection) => connection.send(request, interims).await,
                 None => Err(SendError::Retired(request)),

@@ -184,6 +184,7 @@ impl Drop for PooledConnection {
         if let Some(mut connection) = self.connection.take()
             && connection.is_reusable()
         {
+            connection.rest();
             self.pool.put(connection, self.generation);
         }
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use forebay_core::{RetryBudget, Timestamp};
 use forebay_engine::LoadError;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::FetchRequest;
 use super::admission::Admission;
 use super::balance::EndpointSet;
+use super::body::ReceivedBody;
 use super::group::RequestResult;
 use super::idle::is_idle_close;
 use super::link::Link;
@@ -28,7 +28,7 @@ const SAME_ENDPOINT_WAIT: Duration = Duration::from_millis(25);
 pub(crate) type Again<'a> = Option<&'a (dyn Fn() -> FetchRequest + Send + Sync)>;
 
 /// Response head of one exchange, with its connection.
-pub(super) type Exchanged = (Response<Incoming>, Link);
+pub(super) type Exchanged = (Response<ReceivedBody>, Link);
 
 /// Failed exchange.
 pub(super) struct FailedExchange {

@@ -5,16 +5,20 @@
 //! after its response. RFC 9112 section 9.5 requires that this response is read. So a failed write
 //! is withheld here, and reported when the read side has ended.
 
+mod begun;
+
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use forebay_tls::client::ClientStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::{TcpStream, UnixStream};
+
+pub(super) use self::begun::Begun;
 
 /// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to
 /// the bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
@@ -61,6 +65,8 @@ pub(super) struct OriginStream {
     read_side: ReadSide,
     /// Error of the first failed write while the read side was open.
     write_error: Option<io::Error>,
+    /// Exchange that hyper takes over.
+    begun: Option<Box<Begun>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +83,37 @@ impl OriginStream {
             has_read: false,
             read_side: ReadSide::Open,
             write_error: None,
+            begun: None,
         }
+    }
+
+    /// Lets hyper, which is set up on the stream next, take over an exchange.
+    pub(super) fn resume(&mut self, begun: Begun) {
+        self.begun = Some(Box::new(begun));
+    }
+
+    /// Returns `true` if a write has failed, so that only the read side tells more.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.write_error.is_some()
+    }
+
+    /// Returns `true` if the origin has not closed the connection, and no byte is waiting.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        let mut buf = ReadBuf::new(&mut byte);
+        let mut unwoken = Context::from_waker(Waker::noop());
+        self.write_error.is_none() && Pin::new(self).poll_read(&mut unwoken, &mut buf).is_pending()
+    }
+
+    /// Reads what has arrived of an exchange that hyper takes over, if there is one.
+    #[cold]
+    fn poll_begun(&mut self, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(begun) = &mut self.begun else { return Poll::Ready(Ok(())) };
+        let (is_over, read) = ready!(begun.poll_read(cx, buf));
+        if is_over {
+            self.begun = None;
+        }
+        Poll::Ready(read)
     }
 
     pub(super) fn received(&self) -> Received {
@@ -208,6 +244,9 @@ impl AsyncRead for OriginStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.begun.is_some() {
+            return this.poll_begun(cx, buf);
+        }
         this.inner.set_limit(READ_MAX);
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut this.inner).poll_read(cx, buf));
@@ -228,6 +267,9 @@ impl AsyncWrite for OriginStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Some(begun) = &mut this.begun {
+            return Poll::Ready(Ok(begun.write(bytes.len())));
+        }
         let inner = ready!(this.begin_write());
         let written = ready!(Pin::new(inner).poll_write(cx, bytes));
         this.end_write(written, cx)
@@ -239,6 +281,10 @@ impl AsyncWrite for OriginStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Some(begun) = &mut this.begun {
+            let length = slices.iter().map(|slice| slice.len()).sum();
+            return Poll::Ready(Ok(begun.write(length)));
+        }
         let inner = ready!(this.begin_write());
         let written = ready!(Pin::new(inner).poll_write_vectored(cx, slices));
         this.end_write(written, cx)

@@ -1,0 +1,229 @@
+//! Plain exchanges: a request without a body, and a response that arrives in one piece.
+//!
+//! Most responses of applications are small and state their length. For these, hyper's connection
+//! costs more than all else between two system calls. Whatever is not plain is read by hyper, which
+//! takes over the exchange with the bytes that have arrived ([`OriginStream::resume`]): a body in
+//! several pieces or without a length, an interim response, every error.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use httparse::Status;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::origin::accept::digits;
+use crate::origin::progress::TrackedBody;
+use crate::origin::stream::{Begun, OriginStream};
+
+/// Maximum size of a plain response in bytes, with its head.
+const SIZE_MAX: usize = 16 << 10;
+
+/// Maximum number of fields of a plain response.
+const FIELDS_MAX: usize = 64;
+
+/// Number of fields that are usually added to a response: `Via`, `Cache-Status`, `Age`, `Date`.
+const ADDED_FIELDS: usize = 4;
+
+/// Size of a request head whose buffer does not grow.
+const HEAD_USUAL: usize = 1 << 10;
+
+thread_local! {
+    /// Read buffer of a thread, so that an idle connection has none.
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE_MAX].into());
+}
+
+/// Result of a plain exchange.
+pub(super) enum Exchanged {
+    /// The response. The connection is idle again.
+    Response(Response<Bytes>),
+    /// hyper must read the response.
+    Begun(Begun),
+}
+
+/// Response that was read.
+enum Read {
+    Plain(Response<Bytes>),
+    /// More bytes of the head must arrive.
+    Partial,
+    Other,
+}
+
+/// Request without a body.
+pub(super) struct PlainRequest {
+    /// Bytes of the head.
+    head: Vec<u8>,
+    /// `true` if the response has no body, whatever its fields say.
+    is_head: bool,
+}
+
+impl PlainRequest {
+    /// Encodes a request; `None` if hyper must send it.
+    pub(super) fn of(request: &Request<TrackedBody>) -> Option<Self> {
+        let method = request.method();
+        if !matches!(*method, Method::GET | Method::HEAD) || !request.body().is_end_stream() {
+            return None;
+        }
+        let target = request.uri().path_and_query()?.as_str();
+        let mut head = Vec::with_capacity(HEAD_USUAL);
+        for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
+        for (name, value) in request.headers() {
+            if [CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE].contains(name) {
+                return None;
+            }
+            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+                head.extend_from_slice(part);
+            }
+        }
+        head.extend_from_slice(b"\r\n");
+        Some(Self { head, is_head: method == Method::HEAD })
+    }
+
+    /// Writes the request, and reads the response as far as it is plain.
+    pub(super) async fn exchange(self, stream: &mut OriginStream) -> Exchanged {
+        let (mut unwritten, mut is_sent, mut before) = (&self.head[..], false, Vec::new());
+        poll_fn(|cx| {
+            if !is_sent {
+                if let Err(error) = ready!(poll_request(stream, &mut unwritten, cx)) {
+                    return Poll::Ready(begun(&[], &[], Some(Err(error))));
+                }
+                is_sent = true;
+            }
+            poll_response(stream, self.is_head, &mut before, cx)
+        })
+        .await
+    }
+}
+
+/// Writes the rest of a request. It also ends if the stream withholds an error of a write, because
+/// the read side tells more.
+fn poll_request(
+    stream: &mut OriginStream,
+    unwritten: &mut &[u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while !unwritten.is_empty() {
+        match Pin::new(&mut *stream).poll_write(cx, unwritten) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(written)) => *unwritten = &unwritten[written..],
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending if stream.has_failed() => return Poll::Ready(Ok(())),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Pin::new(stream).poll_flush(cx)
+}
+
+/// Reads a response. `before` holds what earlier reads got of its head.
+fn poll_response(
+    stream: &mut OriginStream,
+    is_head: bool,
+    before: &mut Vec<u8>,
+    cx: &mut Context<'_>,
+) -> Poll<Exchanged> {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        loop {
+            let mut buf = ReadBuf::new(buffer);
+            let read = ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf));
+            let piece = buf.filled();
+            if read.is_err() || piece.is_empty() {
+                return Poll::Ready(begun(before, piece, Some(read)));
+            }
+            let is_first = before.is_empty();
+            if !is_first {
+                before.extend_from_slice(piece);
+            }
+            let received = if is_first { piece } else { &before[..] };
+            match response(received, is_head) {
+                Read::Plain(response) => return Poll::Ready(Exchanged::Response(response)),
+                Read::Partial if received.len() < SIZE_MAX => {
+                    if is_first {
+                        before.extend_from_slice(piece);
+                    }
+                }
+                Read::Partial | Read::Other => {
+                    let received = Bytes::copy_from_slice(received);
+                    return Poll::Ready(Exchanged::Begun(Begun::new(received, None)));
+                }
+            }
+        }
+    })
+}
+
+fn begun(before: &[u8], piece: &[u8], end: Option<io::Result<()>>) -> Exchanged {
+    Exchanged::Begun(Begun::new(Bytes::from([before, piece].concat()), end))
+}
+
+/// Parses a response, if the bytes are exactly a plain one. `is_head` is that of the request.
+fn response(received: &[u8], is_head: bool) -> Read {
+    let mut fields = [MaybeUninit::uninit(); FIELDS_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut head,
+        received,
+        &mut fields,
+    );
+    match parsed {
+        Ok(Status::Complete(length)) => {
+            plain(&head, received, length, is_head).map_or(Read::Other, Read::Plain)
+        }
+        Ok(Status::Partial) => Read::Partial,
+        Err(_) => Read::Other,
+    }
+}
+
+/// Returns the response if its end is unambiguous (RFC 9112 section 6.3), and its bytes are all that
+/// was received.
+fn plain(
+    head: &httparse::Response<'_, '_>,
+    received: &[u8],
+    head_length: usize,
+    is_head: bool,
+) -> Option<Response<Bytes>> {
+    let status = StatusCode::from_u16(head.code?).ok()?;
+    // hyper keeps another reason phrase.
+    let is_usual = head.version == Some(1) && head.reason == status.canonical_reason();
+    if !is_usual || status.is_informational() {
+        return None;
+    }
+    let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_FIELDS);
+    let bytes = Bytes::copy_from_slice(&received[..head_length]);
+    let mut stated = None;
+    for field in head.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        match name {
+            CONTENT_LENGTH if stated.is_none() => {
+                stated = Some(usize::try_from(digits(field.value)?).ok()?);
+            }
+            CONTENT_LENGTH | TRANSFER_ENCODING => return None,
+            CONNECTION if !field.value.eq_ignore_ascii_case(b"keep-alive") => return None,
+            _ => {}
+        }
+        let start = field.value.as_ptr().addr().wrapping_sub(received.as_ptr().addr());
+        let value = match field.value.len() {
+            0 => Bytes::new(),
+            length => bytes.slice(start..start + length),
+        };
+        headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
+    }
+    let has_body = !is_head && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let length = if has_body { stated? } else { 0 };
+    let body = received.get(head_length..)?;
+    if body.len() != length {
+        return None;
+    }
+    let mut response = Response::new(Bytes::copy_from_slice(body));
+    *response.status_mut() = status;
+    *response.version_mut() = Version::HTTP_11;
+    *response.headers_mut() = headers;
+    Some(response)
+}

@@ -59,7 +59,7 @@ pub use memory::{Limits, MemoryModel, MemoryTier};
 pub use miss::{Forecast, RunningLoad};
 pub use purge::publish::{Propagation, Purged};
 pub use purge_log::cluster::{BusStatus, Cluster};
-pub use purge_log::watch::Watch;
+pub use purge_log::watch::{PurgesSoFar, Watch};
 pub use runtime::clock::{self, Clock, SystemClock, ThreadDice};
 pub use runtime::event::{Event, LeaseEvent, Observer, TierCall};
 pub use tiers::bus::{self, Bus, Newer};

@@ -13,6 +13,7 @@ mod request;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::judge::Dice;
 use forebay_core::key::Name;
@@ -29,6 +30,7 @@ use crate::flight::pass_markers::Marked;
 use crate::flight::source::Source;
 use crate::memory::Found;
 use crate::runtime::clock::ThreadDice;
+use crate::runtime::event::Event;
 pub use inspect::{BackOff, PassMarker, StoredVariant};
 pub use request::{Coalesce, Lookup};
 
@@ -255,6 +257,22 @@ impl Engine {
     pub fn is_known_private(&self, key: KeyRef<'_>, credentials: Credentials) -> bool {
         let markers = &self.passes[credentials as usize];
         markers.get(key, self.clock.now()) == Some(Marked::Private)
+    }
+
+    /// Records an answer that was fetched for one caller without a load of the engine, `cost` after
+    /// the fetch began. Requests for the key, with or without credentials as given, are not coalesced
+    /// for the duration `remember`. Call it only while the key
+    /// [is known as private](Self::is_known_private) and memory has no entry for the request.
+    pub fn note_passed(
+        &self,
+        key: KeyRef<'_>,
+        credentials: Credentials,
+        cost: Duration,
+        remember: Duration,
+    ) {
+        self.passes[credentials as usize].mark(key, Marked::Private, self.clock.now(), remember);
+        self.failures[credentials as usize].forget(key);
+        self.observer.observe(Event::Loaded { key, result: "pass", cost });
     }
 
     /// Returns the entry that memory holds for a request, usable or not.

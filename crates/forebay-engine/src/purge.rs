@@ -16,7 +16,7 @@ use futures_util::future::join;
 
 use crate::engine::Engine;
 use crate::purge_log::bus_progress::PurgeInProgress;
-use crate::purge_log::watch::Watch;
+use crate::purge_log::watch::{PurgesSoFar, Watch};
 use crate::runtime::event::Event;
 use crate::runtime::sync::spawn;
 use crate::tiers::error::TierError;
@@ -44,6 +44,14 @@ impl Engine {
     #[must_use]
     pub fn watch(&self, key: Key) -> Watch {
         self.log.watch(key)
+    }
+
+    /// Returns the purges that have begun so far, of any key. A front end that fetches an answer before
+    /// its load begins compares them within the load: if they differ, one may concern the answer, which
+    /// must not be stored. A purge that begins later finds the load itself.
+    #[must_use]
+    pub fn purges_so_far(&self) -> PurgesSoFar {
+        self.log.purges_so_far()
     }
 
     /// Purges entries of many keys. A load that starts during the publication may read an entry from a

@@ -26,7 +26,7 @@ use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 use bus_progress::{BusProgress, PurgeInProgress};
 use floors::Floors;
 use self_check::SelfCheck;
-use watch::{Watch, Watches};
+use watch::{PurgesSoFar, Watch, Watches};
 
 /// Purges of more than one key, with their positions, and the trust in the bus.
 pub(crate) struct PurgeLog {
@@ -224,6 +224,11 @@ impl PurgeLog {
     /// Starts to count the purges of a key.
     pub(crate) fn watch(&self, key: Key) -> Watch {
         Watch::begin(&self.watches, key, &self.position)
+    }
+
+    /// Returns the purges that have begun so far.
+    pub(crate) fn purges_so_far(&self) -> PurgesSoFar {
+        self.watches.so_far(&self.position)
     }
 
     /// Counts a purge for the watches of its key. Called before anything is removed.

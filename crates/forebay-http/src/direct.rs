@@ -1,9 +1,10 @@
-//! Direct hits: plain requests that are answered from memory without hyper.
+//! Direct responses: to plain requests, without hyper.
 //!
 //! The request guard passes received bytes here first. A GET or HEAD without body,
-//! range, upgrade or other special fields, whose stored response is fresh, is answered with the
-//! stored bytes. Nothing is allocated, and no header map is built. Every other request continues to
-//! hyper and [`Service::handle`], unchanged.
+//! range, upgrade or other special fields, whose stored response is fresh, is a direct hit: it is
+//! answered with the stored bytes. Nothing is allocated, and no header map is built. A GET whose
+//! responses are not shared may be a direct pass: it is fetched without a load of the engine. Every
+//! other request continues to hyper and [`Service::handle`], unchanged.
 //!
 //! Both paths decide with the same functions: those for key, demand, selecting fields and
 //! conditions read fields through [`FieldLines`](forebay_semantics::FieldLines).
@@ -12,7 +13,9 @@
 //! |---|---|
 //! | `request.rs` | the request, as slices of its head |
 //! | `response.rs` | the response, from the stored bytes |
+//! | `pass.rs` | direct passes |
 
+mod pass;
 mod request;
 mod response;
 
@@ -24,50 +27,84 @@ use forebay_core::KeyRef;
 use forebay_engine::{Lookup, Select};
 use forebay_semantics::CacheStatus;
 use forebay_semantics::FieldLines as _;
-use forebay_semantics::client_address::AddressField;
+use forebay_semantics::client_address::{AddressField, ProxyTrust};
 use http::Version;
+use parking_lot::Mutex;
 
 use crate::authority::normalise_authority;
 use crate::client::credentials;
 use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::compress::choose::choose_as;
-use crate::load::selecting;
+use crate::load::{Prefetch, selecting};
 use crate::phase::Phase;
 use crate::record::{
     CacheResult, ConnectionEnd, IS_RECORDED, Labels, LoggedHead, Outcome, Record, RequestFields,
-    TRACEPARENT, key_hash,
+    RequestId, TRACEPARENT, key_hash,
 };
-use crate::request_guard::{DirectOutput, DirectResponder};
+use crate::request_guard::{DirectAnswer, DirectOutput, DirectResponder, Exchanges};
 use crate::rules::{RequestRules, RoutedRequest};
 use crate::service::{Service, secure};
 use crate::site::{Site, key};
 
+use pass::Missed;
 use request::PlainRequest;
 use response::Written;
 
-/// Answers the direct hits of one connection.
-pub(crate) struct DirectHits {
+/// Answers plain requests of one connection.
+pub(crate) struct DirectResponses {
     service: Arc<Service>,
     connection: ConnectionInfo,
+    handover: Handover,
 }
 
-impl DirectHits {
-    /// Creates the responder for a connection.
-    pub(crate) fn new(service: Arc<Service>, connection: ConnectionInfo) -> Arc<Self> {
-        Arc::new(Self { service, connection })
+/// Fetch of the next request that hyper passes to the service, if it was begun without hyper.
+#[derive(Clone, Default)]
+pub(crate) struct Handover(Arc<Mutex<Option<Prefetch>>>);
+
+impl Handover {
+    /// Takes the fetch.
+    pub(crate) fn take(&self) -> Option<Prefetch> {
+        self.0.lock().take()
     }
 
-    fn answer(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
+    fn put(&self, prefetch: Prefetch) {
+        *self.0.lock() = Some(prefetch);
+    }
+}
+
+impl DirectResponses {
+    /// Creates the responder for a connection.
+    pub(crate) fn new(
+        service: Arc<Service>,
+        connection: ConnectionInfo,
+        handover: Handover,
+    ) -> Arc<Self> {
+        Arc::new(Self { service, connection, handover })
+    }
+
+    /// Returns `true` if hyper must handle all requests of the connection.
+    #[inline]
+    fn needs_hyper(&self, trust: &ProxyTrust) -> bool {
         let connection = &self.connection;
-        let request = PlainRequest::parse(received)?;
-        let site_table = self.service.site_table();
-        let trust = site_table.trust();
         // A trusted proxy names the client in fields, and a certificate may select a variant.
         let names_client = trust.proxies.contains(connection.peer)
             || matches!(trust.field, AddressField::Single(_));
         let is_special = connection.role != Role::Serve || connection.certificate.is_some();
         // While the process drains, hyper ends each connection with its response.
-        if is_special || names_client || self.service.phase() == Phase::Draining {
+        is_special || names_client || self.service.phase() == Phase::Draining
+    }
+
+    fn answer(
+        &self,
+        received: &[u8],
+        output: &mut DirectOutput,
+        exchanges: &Exchanges,
+    ) -> Option<DirectAnswer> {
+        let connection = &self.connection;
+        let request = PlainRequest::parse(received)?;
+        let site_table = self.service.site_table();
+        let trust = site_table.trust();
+        if self.needs_hyper(trust) {
             return None;
         }
         let peer = Peer::of_connection(connection);
@@ -96,7 +133,14 @@ impl DirectHits {
             coalesce: rules.coalesce(site),
         };
         let limiter = site.rate_limiter.as_deref().filter(|limiter| limiter.counts_hits());
-        let outcome = engine.hit(&lookup)?;
+        let Some(outcome) = engine.hit(&lookup) else {
+            let (request, peer, lookup) = (&request, &peer, &lookup);
+            let (authority, target) = (&*authority, &*target);
+            let head = &received[..request.head.length];
+            let missed =
+                Missed { head, request, site, slot, peer, authority, target, lookup, begun };
+            return self.begin_pass(&missed, exchanges).map(DirectAnswer::Begun);
+        };
         if let Some(limiter) = limiter
             && !limiter.would_admit(peer.client, engine.clock().now())
         {
@@ -126,11 +170,9 @@ impl DirectHits {
             record.access = self.access_fields(&request, &peer, &written, key.borrowed());
         }
         output.add_record(record);
-        Some(request.head.length)
+        Some(DirectAnswer::Written(request.head.length))
     }
-}
 
-impl DirectHits {
     /// Collects the facts about a hit for the access log, or for its trace.
     #[cold]
     fn access_fields(
@@ -144,15 +186,7 @@ impl DirectHits {
         if trace.is_none() && !self.service.needs_fields() {
             return None;
         }
-        let head = LoggedHead {
-            method: request.method(),
-            target: request.head.target,
-            version: Version::HTTP_11,
-            host: request.head.host,
-            user_agent: request.user_agent(),
-            referer: request.referer(),
-        };
-        let mut fields = RequestFields::of(self.service.request_id(), peer, Some(head));
+        let mut fields = request_fields(request, peer, self.service.request_id());
         let CacheStatus { ttl, detail, .. } = written.cache_status;
         let (age, detail) = (Some(written.age), detail.map(Into::into));
         fields.outcome = Outcome { ttl, age, detail, ..Outcome::default() };
@@ -160,6 +194,19 @@ impl DirectHits {
         fields.trace = trace;
         Some(fields)
     }
+}
+
+/// Collects the facts about a request for the access log.
+fn request_fields(request: &PlainRequest<'_>, peer: &Peer, id: RequestId) -> Box<RequestFields> {
+    let head = LoggedHead {
+        method: request.method(),
+        target: request.head.target,
+        version: Version::HTTP_11,
+        host: request.head.host,
+        user_agent: request.user_agent(),
+        referer: request.referer(),
+    };
+    RequestFields::of(id, peer, Some(head))
 }
 
 /// Target of a request after the rules of its site, and the rules that match.
@@ -198,9 +245,14 @@ fn ruled<'t>(
     Some(Ruled { rules, target })
 }
 
-impl DirectResponder for DirectHits {
-    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
-        self.answer(received, output)
+impl DirectResponder for DirectResponses {
+    fn respond(
+        &self,
+        received: &[u8],
+        output: &mut DirectOutput,
+        exchanges: &Exchanges,
+    ) -> DirectAnswer {
+        self.answer(received, output, exchanges).unwrap_or(DirectAnswer::Left)
     }
 
     fn record(&self, records: &mut [Record], by: ConnectionEnd) {

@@ -14,6 +14,7 @@ mod json_cut;
 mod judge;
 mod lower_tiers;
 mod part;
+mod pass;
 mod received;
 mod rule_edits;
 mod selecting;
@@ -29,7 +30,7 @@ use forebay_core::{Key, KeyRef};
 use forebay_engine::lease::LoadMark;
 use forebay_engine::{
     AnswerFor, Audience, Engine, Entry, Extent, Head, HeadCodec, Load, LoadError, LoadOptions,
-    Loaded, Outcome, Select, TierCall, UnsharedLoad, Waiting, Watch,
+    Loaded, Outcome, PurgesSoFar, Select, TierCall, UnsharedLoad, Waiting, Watch,
 };
 use forebay_semantics::partial::ContentRange;
 use forebay_semantics::storable::Unstorable;
@@ -45,8 +46,10 @@ use crate::stored::head::Answer;
 pub(crate) use by_body::ByBodyLoad;
 pub(crate) use client_request::{ClientRequest, SERVER_TIMING, tidy_fields};
 pub(crate) use decision::DecisionRecorder;
+pub(crate) use judge::PASS_REMEMBER;
 pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
+pub(crate) use pass::{Fetched, PassedResponse, Prefetch, Prefetched};
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
 pub(crate) use selecting::selecting;
 
@@ -138,6 +141,8 @@ pub(crate) struct SentPart {
 pub(crate) struct Received {
     pub(crate) response: Response<OriginBody>,
     pub(crate) delay: Duration,
+    /// Purges before the request, if it was sent before its load began.
+    pub(crate) purged_before: Option<PurgesSoFar>,
 }
 
 impl HttpLoad {

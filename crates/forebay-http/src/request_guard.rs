@@ -56,7 +56,7 @@ mod stream;
 
 pub use client_timeouts::{ClientTimeouts, ExpiredTimeout, RATE_MIN};
 pub use counters::GuardCounters;
-pub(crate) use direct::{DirectOutput, DirectResponder};
+pub(crate) use direct::{DirectAnswer, DirectFetch, DirectOutput, DirectResponder, DirectResponse};
 pub use exchanges::{Exchange, Exchanges, Rejection};
 pub use framing::{BODY_OVERHEAD_MAX, FramingError, HEAD_MAX, Phase, ScanError, Scanner};
 pub(crate) use framing::{FieldLine, PlainHead, RawValue};

@@ -49,15 +49,16 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 
 pub(crate) use hit::PendingFetch;
+pub(crate) use pending::PendingRecord;
 pub(crate) use route::{LoggedRequest, Routed};
 
 use self::dispatch::{Arrived, Begun, Dispatch};
 use self::forward::request_body;
-use self::pending::PendingRecord;
 use self::recorder::ResponseRecorder;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::compress::pool::CompressPool;
+use crate::load::Prefetch;
 use crate::metrics::rules::SiteRules;
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::origin::RequestBody;
@@ -152,6 +153,11 @@ impl Service {
     /// Returns `true` if the access log, the feed or the tracer may need the fields of a request.
     pub(crate) fn may_need_fields(&self) -> bool {
         self.recorder.may_need_fields()
+    }
+
+    /// Returns `true` if requests are traced.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.recorder.is_traced()
     }
 
     /// Returns `true` if the access log or the feed needs the fields of every request.
@@ -265,21 +271,23 @@ impl Service {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.handle_during(request, connection, None)
+        self.handle_during(request, connection, None, None)
     }
 
-    /// Answers one request, and forwards interim responses to the client of `exchange`.
+    /// Answers one request, and forwards interim responses to the client of `exchange`. `prefetch` is
+    /// the fetch of the request, if it was begun before.
     pub(crate) async fn handle_during<B>(
         &self,
         request: Request<B>,
         connection: &ConnectionInfo,
         exchange: Option<&Exchange>,
+        prefetch: Option<Prefetch>,
     ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let pending = PendingRecord::begin(self, &request, connection);
+        let pending = PendingRecord::begin(self, &request, connection, prefetch);
         let (parts, body) = request.into_parts();
         let context = Context { connection, exchange, pending: &pending };
         let mut response = self.answer(parts, body, context, None).await;

@@ -62,7 +62,8 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// Answers plain HTTP/1 hits from memory without hyper and the full request parser if `true`.
+    /// Answers plain HTTP/1 hits from memory, and passes plain responses that are not shared, without
+    /// hyper and the full request parser if `true`.
     /// Responses are the same; `false` helps to find out whether a defect is in this path.
     pub direct_hits: bool,
     /// Maximum number of requests per second, of all clients of the site in this process, that
@@ -157,6 +158,19 @@ impl SiteSettings {
         let (transforms, rules) = Transforms::new(transforms, &self.rule_set)?;
         (self.transforms, self.rule_set) = (transforms, Arc::new(rules));
         Ok(self)
+    }
+
+    /// Returns `true` if responses that are not shared may be passed without hyper: no setting edits or
+    /// encodes them, limits their requests, or looks for another response first.
+    pub(crate) fn has_direct_passes(&self) -> bool {
+        self.direct_hits
+            && self.rule_set.is_empty()
+            && self.transforms.is_empty()
+            && self.compress.is_none()
+            && self.rate_limit.is_none()
+            && !self.no_vary_search
+            && !self.server_timing
+            && self.coalesce != Coalesce::Never
     }
 
     /// Returns the options that the rules of the site depend on.

@@ -19,7 +19,17 @@ const WATCHES_MAX: usize = 16_384;
 pub(crate) struct Watches {
     /// Number of watches. It is 0 most of the time, and then the lock is not taken.
     count: AtomicUsize,
+    /// Number of purges of keys so far.
+    key_purges: AtomicU64,
     by_key: Mutex<HashMap<Key, Watching, ahash::RandomState>>,
+}
+
+/// Purges that have begun up to a moment; see [`Engine::purges_so_far`](crate::Engine::purges_so_far).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgesSoFar {
+    of_keys: u64,
+    /// Newest position of the purge log.
+    position: u64,
 }
 
 /// Purge counts of the watches of one key.
@@ -95,11 +105,17 @@ impl Watches {
 
     /// Counts a purge. Called before it removes anything.
     pub(super) fn note(&self, what: &Purge) {
-        if let Purge::Key(key) = what
-            && self.count.load(Ordering::SeqCst) > 0
-        {
+        let Purge::Key(key) = what else { return };
+        self.key_purges.fetch_add(1, Ordering::SeqCst);
+        if self.count.load(Ordering::SeqCst) > 0 {
             self.note_key(key.borrowed());
         }
+    }
+
+    /// Returns the purges so far. `newest` is the newest position of the purge log.
+    pub(super) fn so_far(&self, newest: &AtomicU64) -> PurgesSoFar {
+        let position = newest.load(Ordering::Acquire);
+        PurgesSoFar { of_keys: self.key_purges.load(Ordering::SeqCst), position }
     }
 
     fn note_key(&self, key: KeyRef<'_>) {
@@ -140,6 +156,18 @@ mod tests {
         drop(watch);
         assert!(log.watches.by_key.lock().is_empty());
         assert_eq!(log.watches.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn every_purge_changes_the_purges_so_far() {
+        let log = log();
+        let begun = log.purges_so_far();
+        assert_eq!(log.purges_so_far(), begun);
+        log.note_for_watches(&Purge::Key(KeyBuf::new("site").borrowed().to_key()));
+        let second = log.purges_so_far();
+        assert_ne!(second, begun);
+        log.note(&Purge::All, Reach::Soft).1.end(true);
+        assert_ne!(log.purges_so_far(), second);
     }
 
     #[test]

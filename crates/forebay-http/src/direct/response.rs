@@ -67,7 +67,7 @@ pub(super) fn write(
         let age = write_own_fields(entry, cache_status, now, output);
         return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status, age });
     }
-    if !is_plain(stored.status) {
+    if !is_framed_by_length(stored.status) {
         return None;
     }
     let front = stored.front();
@@ -101,7 +101,7 @@ pub(super) fn write(
 
 /// Returns `true` if a response with this status has a body, framed by its length (RFC 9112 section
 /// 6.3).
-fn is_plain(status: StatusCode) -> bool {
+pub(super) fn is_framed_by_length(status: StatusCode) -> bool {
     let has_no_body = status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT)
         || status == StatusCode::NOT_MODIFIED;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::client::peer::{ConnectionInfo, Peer};
-use crate::direct::DirectHits;
+use crate::direct::{DirectResponses, Handover};
 use crate::edge::http1::{ClientService, Http1Connection};
 use crate::edge::woken_only::WokenOnly;
 use crate::failure::Failure;
@@ -59,11 +59,12 @@ impl Connections {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let direct_hits = DirectHits::new(self.service.clone(), info.clone());
+        let handover = Handover::default();
+        let direct = DirectResponses::new(self.service.clone(), info.clone(), handover.clone());
         let mut guarded =
-            Guarded::new(stream, self.timeouts, self.counters.clone()).with_responder(direct_hits);
+            Guarded::new(stream, self.timeouts, self.counters.clone()).with_responder(direct);
         guarded.hold(received);
-        self.serve_guarded(Box::new(guarded), info).await;
+        self.serve_guarded(Box::new(guarded), info, handover).await;
     }
 
     /// Answers a client connection above the maximum number with 503 and closes it, without reading
@@ -74,16 +75,20 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let guarded = Guarded::rejecting(stream, self.timeouts, self.counters.clone());
-        self.serve_guarded(Box::new(guarded), info).await;
+        self.serve_guarded(Box::new(guarded), info, Handover::default()).await;
     }
 
-    async fn serve_guarded<S>(self, guarded: Box<Guarded<S>>, info: ConnectionInfo)
-    where
+    async fn serve_guarded<S>(
+        self,
+        guarded: Box<Guarded<S>>,
+        info: ConnectionInfo,
+        handover: Handover,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (peer, tunnel) = (info.peer, AcceptedUpgrade::default());
         let exchanges = guarded.exchanges();
-        let service = self.answers(&exchanges, info, &tunnel);
+        let service = self.answers(&exchanges, info, handover, &tunnel);
         let mut connection = Http1Connection::new(guarded, exchanges, service);
         let mut stop = self.stop;
         let ended = tokio::select! {
@@ -111,6 +116,7 @@ impl Connections {
         &self,
         exchanges: &Exchanges,
         info: ConnectionInfo,
+        handover: Handover,
         tunnel: &AcceptedUpgrade,
     ) -> impl ClientService + use<> {
         let (service, counters) = (self.service.clone(), self.counters.clone());
@@ -118,7 +124,7 @@ impl Connections {
         service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
             let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
-            let (service, info) = (service.clone(), info.clone());
+            let (service, info, prefetch) = (service.clone(), info.clone(), handover.take());
             // hyper sets it for each request for another protocol.
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let http_1_0 =
@@ -126,7 +132,7 @@ impl Connections {
             let asked = upgrade.map(|_| tunnel.clone());
             async move {
                 let mut response = match rejection {
-                    None => service.handle_during(request, &info, Some(&exchange)).await,
+                    None => service.handle_during(request, &info, Some(&exchange), prefetch).await,
                     Some((why, number)) => respond_to_rejected(why, number, &service, &info),
                 };
                 if let Some(stays) = http_1_0 {

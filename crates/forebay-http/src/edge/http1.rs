@@ -69,7 +69,14 @@ where
     /// Ends the connection after the current request.
     pub(super) fn stop(&mut self) {
         self.is_stopping = true;
-        if let State::Serving(connection) = &mut self.state {
+        self.stop_hyper();
+    }
+
+    /// Lets hyper end the connection, unless a response is fetched without it.
+    fn stop_hyper(&mut self) {
+        if let State::Serving(connection) = &mut self.state
+            && !self.exchanges.is_fetching()
+        {
             connection.as_mut().graceful_shutdown();
         }
     }
@@ -78,13 +85,25 @@ where
     /// unless it becomes a tunnel.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<Box<Guarded<S>>>> {
         loop {
+            let was_fetching = self.exchanges.is_fetching();
             let is_ended = match &mut self.state {
-                State::Waiting(..) if self.is_stopping => true,
-                State::Waiting(guarded, _) => !ready!(guarded.poll_request(cx)),
+                State::Waiting(..) if self.is_stopping && !was_fetching => true,
+                State::Waiting(guarded, _) => match guarded.poll_request(cx) {
+                    Poll::Ready(is_for_hyper) => !is_for_hyper,
+                    Poll::Pending if self.is_stopping && !self.exchanges.is_fetching() => true,
+                    Poll::Pending => return Poll::Pending,
+                },
                 State::Serving(connection) => match connection.as_mut().poll(cx) {
                     Poll::Ready(ended) => {
                         ended?;
                         true
+                    }
+                    Poll::Pending if self.is_stopping && was_fetching => {
+                        if self.exchanges.is_fetching() {
+                            return Poll::Pending;
+                        }
+                        self.stop_hyper();
+                        continue;
                     }
                     Poll::Pending if self.exchanges.hyper_is_busy() => return Poll::Pending,
                     Poll::Pending => {
@@ -99,6 +118,9 @@ where
                     let io = TokioIo::new(guarded);
                     let connection = http1_builder().serve_connection(io, service);
                     self.state = State::Serving(Box::pin(connection));
+                    if self.is_stopping {
+                        self.stop_hyper();
+                    }
                     continue;
                 }
                 State::Waiting(guarded, service) => (guarded, service),
@@ -157,13 +179,16 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use http::{Request, Response};
+    use http::{Method, Request, Response, StatusCode};
     use hyper::service::service_fn;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::time::advance;
 
     use super::*;
-    use crate::request_guard::ClientTimeouts;
+    use crate::record::{ConnectionEnd, Labels, Record};
+    use crate::request_guard::{
+        ClientTimeouts, DirectAnswer, DirectFetch, DirectOutput, DirectResponder, DirectResponse,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn hyper_is_released_a_second_after_its_last_request_and_built_again() {
@@ -198,6 +223,57 @@ mod tests {
                 advance(2 * RELEASE_AFTER).await;
             }
             assert!(!is_serving().await);
+        }
+    }
+
+    /// Fetches each response for two seconds.
+    struct Fetcher;
+
+    impl DirectResponder for Fetcher {
+        fn respond(&self, received: &[u8], _: &mut DirectOutput, _: &Exchanges) -> DirectAnswer {
+            let record = Record::new(Labels::REFUSED, &Method::GET, StatusCode::OK, Duration::ZERO);
+            let response = DirectResponse { head: b"fetched".to_vec(), body: Bytes::new(), record };
+            let response = Box::pin(async {
+                sleep(Duration::from_secs(2)).await;
+                Some(response)
+            });
+            let head = Bytes::copy_from_slice(received);
+            match received.starts_with(b"GET /fetched") {
+                true => DirectAnswer::Begun(DirectFetch { head, response }),
+                false => DirectAnswer::Left,
+            }
+        }
+
+        fn record(&self, _: &mut [Record], _: ConnectionEnd) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_connection_ends_after_the_response_that_is_fetched() {
+        for with_hyper in [false, true] {
+            let (mut client, io) = duplex(1 << 10);
+            let guarded = Guarded::new(io, ClientTimeouts::default(), Arc::default());
+            let guarded = Box::new(guarded.with_responder(Arc::new(Fetcher)));
+            let exchanges = guarded.exchanges();
+            let opened = exchanges.clone();
+            let service = service_fn(move |_: Request<Incoming>| {
+                let body = ResponseBody::whole(Bytes::from_static(b"x")).during(opened.open());
+                async move { Ok::<_, Infallible>(Response::new(body)) }
+            });
+            let mut connection = Http1Connection::new(guarded, exchanges, service);
+            let mut received = [0; 1 << 10];
+            if with_hyper {
+                client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+                assert!(poll_fn(|cx| Poll::Ready(connection.poll(cx).is_pending())).await);
+                assert!(client.read(&mut received).await.unwrap() > 0);
+            }
+            client.write_all(b"GET /fetched HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+            assert!(poll_fn(|cx| Poll::Ready(connection.poll(cx).is_pending())).await);
+            assert_eq!(matches!(connection.state, State::Serving(_)), with_hyper);
+            connection.stop();
+            assert!(poll_fn(|cx| Poll::Ready(connection.poll(cx).is_pending())).await);
+            drop(poll_fn(|cx| connection.poll(cx)).await.unwrap());
+            let length = client.read(&mut received).await.unwrap();
+            assert_eq!(&received[..length], b"fetched");
         }
     }
 }

@@ -181,7 +181,7 @@ impl StreamContext {
         let response = match check(&mut request) {
             Ok(()) => {
                 let request = request.map(|body| TimedBody::new(body, timeouts.body_window));
-                service.handle_during(request, &self.info, None).await
+                service.handle_during(request, &self.info, None, None).await
             }
             Err(why) => {
                 counters.count_framing_error(why);

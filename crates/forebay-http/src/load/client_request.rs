@@ -18,9 +18,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response};
 use tokio::time::{Instant, sleep_until};
 
-use super::Received;
 use super::decision::DecisionRecorder;
 use super::selecting::selecting;
+use super::{Prefetched, Received};
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
@@ -73,6 +73,8 @@ pub(crate) struct ClientRequest {
     pub(crate) trace: Option<Arc<LoadTrace>>,
     /// Duration of the first load that has ended.
     pub(crate) origin_time: OnceLock<Duration>,
+    /// Response that was fetched before the load, in place of that to the first request.
+    pub(crate) prefetched: Option<Arc<Prefetched>>,
 }
 
 impl Select for ClientRequest {
@@ -260,6 +262,9 @@ impl ClientRequest {
         again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
+        if let Some(fetched) = self.prefetched.as_ref().and_then(|prefetched| prefetched.take()) {
+            return fetched;
+        }
         self.check_request_transforms()?;
         let sent = self.clock.exact();
         let mut response = self.site.origin.fetch(question, again, company).await?;
@@ -270,7 +275,7 @@ impl ClientRequest {
         let (mut parts, body) = response.into_parts();
         let body = self.cut_json(&mut parts, body).await?;
         stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);
-        Ok(Received { response: Response::from_parts(parts, body), delay })
+        Ok(Received { response: Response::from_parts(parts, body), delay, purged_before: None })
     }
 
     /// Builds a GET whose response may be stored, without the client's conditions and range. `with`

@@ -36,6 +36,12 @@ impl Judged {
         let line = Line::of(&advice::lifetime_line(set_by, &answer.headers));
         Self { status: answer.status, objections: Objections::default(), first: None, line }
     }
+
+    fn add_to(self, decision: &mut Decision) {
+        decision.status = self.status.as_u16();
+        (decision.objections, decision.first) = (self.objections, self.first);
+        decision.line = self.line;
+    }
 }
 
 impl ClientRequest {
@@ -60,23 +66,9 @@ impl ClientRequest {
         judged: Option<Judged>,
         begun: Duration,
     ) {
-        let recorder = &self.recorder;
-        let mut decision = Decision {
-            key: hash(key),
-            at: self.clock.now(),
-            took: self.clock.exact().saturating_sub(begun),
-            length: None,
-            status: 0,
-            objections: Objections::default(),
-            first: None,
-            decided: Decided::Unanswered,
-            why: recorder.why,
-            is_outgrown: false,
-            line: Line::of(""),
-        };
-        if let (Ok(_), Some(Judged { status, objections, first, line })) = (loaded, judged) {
-            decision.status = status.as_u16();
-            (decision.objections, decision.first, decision.line) = (objections, first, line);
+        let mut decision = self.decision(key, Decided::Unanswered, begun);
+        if let (Ok(_), Some(judged)) = (loaded, judged) {
+            judged.add_to(&mut decision);
         }
         decision.decided = match loaded {
             Ok(Loaded::Entry { content, .. }) => {
@@ -95,6 +87,35 @@ impl ClientRequest {
                 Decided::Unanswered
             }
         };
+        self.add_decision(decision, tags(loaded));
+    }
+
+    /// Records that a response was passed to its client, which the request began at `begun`.
+    pub(super) fn record_pass(&self, key: KeyRef<'_>, judged: Judged, begun: Duration) {
+        let mut decision = self.decision(key, Decided::Passed, begun);
+        judged.add_to(&mut decision);
+        self.add_decision(decision, Vec::new());
+    }
+
+    /// Returns a decision without an evaluation.
+    fn decision(&self, key: KeyRef<'_>, decided: Decided, begun: Duration) -> Decision {
+        Decision {
+            key: hash(key),
+            at: self.clock.now(),
+            took: self.clock.exact().saturating_sub(begun),
+            length: None,
+            status: 0,
+            objections: Objections::default(),
+            first: None,
+            decided,
+            why: self.recorder.why,
+            is_outgrown: false,
+            line: Line::of(""),
+        }
+    }
+
+    fn add_decision(&self, decision: Decision, tags: Vec<Box<str>>) {
+        let recorder = &self.recorder;
         recorder.decisions.add(decision);
         recorder.ended_loads.push(LoadEntry {
             site: (&*self.site.settings.id).into(),
@@ -103,7 +124,7 @@ impl ClientRequest {
             why: recorder.why.code(),
             took: decision.took,
             unstorable: decision.first.map(Unstorable::code),
-            tags: tags(loaded),
+            tags,
         });
     }
 

@@ -34,7 +34,7 @@ use crate::stored::head::Answer;
 
 /// Time for which requests of a key are not coalesced after a response that must not be shared.
 /// Each further one renews it.
-pub(super) const PASS_REMEMBER: Duration = Duration::from_secs(10);
+pub(crate) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
 /// Minimum lifetime that is spread: 5 % of a shorter one is below a second, the unit of HTTP.
 const SPREAD_MIN: Duration = Duration::from_secs(20);
@@ -57,13 +57,18 @@ impl LoadState {
     /// Evaluates a full response.
     pub(super) fn judge(
         &self,
-        Received { response, delay }: Received,
+        Received { response, delay, purged_before }: Received,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
         let cookies = self.request.take_cookies(&mut answer);
         match self.evaluate(&answer) {
+            // A purge in between did not find this load.
+            Ok(_) if purged_before.is_some_and(|before| self.engine.purges_so_far() != before) => {
+                answer.headers.extend(cookies);
+                return self.pass(answer, body).map(unremembered);
+            }
             Ok(kept) => {
                 let meta = self.request.meta(&answer, &kept, delay);
                 if !self.request.is_failure(&answer) || self.may_replace(&meta, prior) {
@@ -134,7 +139,7 @@ impl LoadState {
     /// validator.
     pub(super) fn unchanged(
         &self,
-        Received { response, delay }: &Received,
+        Received { response, delay, .. }: &Received,
         prior: &Entry,
     ) -> Option<Loaded> {
         let stored = Answer::of(prior)?;
@@ -183,7 +188,7 @@ impl LoadState {
     /// is another representation or another range.
     pub(super) async fn complete_parts(
         &self,
-        Received { response, delay }: Received,
+        Received { response, delay, .. }: Received,
         before: &StoredParts,
     ) -> Result<Option<Loaded>, LoadError> {
         let (parts, body) = response.into_parts();
@@ -215,7 +220,7 @@ impl LoadState {
     /// becomes stale before the client gets the response.
     pub(super) async fn judge_head(
         &self,
-        Received { response, delay }: Received,
+        Received { response, delay, .. }: Received,
         prior: &Entry,
     ) -> Result<Loaded, LoadError> {
         let stored = Answer::of(prior).ok_or_else(|| {
@@ -239,10 +244,7 @@ impl LoadState {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         let _ = self.evaluate(&answer);
-        match self.pass(answer, body)? {
-            Loaded::Pass(passed) => Ok(Loaded::Pass(Passed { remember: Duration::ZERO, ..passed })),
-            failed => Ok(failed),
-        }
+        self.pass(answer, body).map(unremembered)
     }
 
     /// An error replaces an entry only if it states its freshness (frameworks add an ETag to every
@@ -279,6 +281,14 @@ impl LoadState {
     }
 }
 
+/// Lets other requests be coalesced after this response.
+fn unremembered(loaded: Loaded) -> Loaded {
+    match loaded {
+        Loaded::Pass(passed) => Loaded::Pass(Passed { remember: Duration::ZERO, ..passed }),
+        failed => failed,
+    }
+}
+
 /// Setter of a lifetime.
 pub(crate) struct LifetimeSetter {
     pub(crate) by: SetBy,
@@ -292,7 +302,7 @@ impl ClientRequest {
     }
 
     /// Decides whether a response may be stored. The error has every reason against it.
-    fn evaluate(&self, answer: &Answer) -> Result<Storable, Refusal> {
+    pub(super) fn evaluate(&self, answer: &Answer) -> Result<Storable, Refusal> {
         let asked = RequestRef { method: &Method::GET, headers: &self.headers };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         let of_rules = self.rules.storing(&self.site, answer, &self.changes);

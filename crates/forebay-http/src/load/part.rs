@@ -104,7 +104,7 @@ impl PartLoad {
             return Ok(no_parts(request));
         }
         drop(watch);
-        let Received { response, delay } = received;
+        let Received { response, delay, .. } = received;
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         match answer.status {

@@ -81,6 +81,14 @@ impl OriginBody {
         Ok(Some(bytes.freeze()))
     }
 
+    /// Takes the body if it has arrived whole.
+    pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
+        match &mut self.inner {
+            ReceivedBody::Whole(bytes) if self.begun.is_none() => Some(std::mem::take(bytes)),
+            ReceivedBody::Whole(_) | ReceivedBody::Hyper(_) => None,
+        }
+    }
+
     /// Puts bytes before those that were not read yet.
     pub(crate) fn put_before(&mut self, bytes: Bytes) {
         self.begun = Some(bytes).filter(|bytes| !bytes.is_empty());
@@ -121,10 +129,10 @@ impl OriginBody {
     /// is copied, because its piece would keep the read buffer of its connection.
     pub(crate) fn into_content(mut self) -> Content {
         let length = self.size_hint().exact();
+        if let Some(bytes) = self.take_whole() {
+            return Content::Whole(bytes);
+        }
         if self.begun.is_none() {
-            if let ReceivedBody::Whole(bytes) = self.inner {
-                return Content::Whole(bytes);
-            }
             match self.poll_inner(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => {}
                 Poll::Ready(None) => return Content::Whole(Bytes::new()),

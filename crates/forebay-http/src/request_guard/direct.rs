@@ -3,6 +3,7 @@
 mod unwritten_body;
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,10 +29,14 @@ const RETAINED_MAX: usize = 2 * OUTPUT_MAX;
 
 /// Answers complete request heads in place of hyper.
 pub(crate) trait DirectResponder: Send + Sync {
-    /// Writes the response to the request at the start of the received bytes, and returns the
-    /// length of its head. Returns `None`, and writes nothing, if the scanner and hyper must handle
-    /// the bytes. The head is one that [`PlainHead`](super::PlainHead) accepts.
-    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize>;
+    /// Answers the request at the start of the received bytes, or begins to. `exchanges` are those of
+    /// the connection.
+    fn respond(
+        &self,
+        received: &[u8],
+        output: &mut DirectOutput,
+        exchanges: &Exchanges,
+    ) -> DirectAnswer;
 
     /// Records responses that have ended.
     fn record(&self, records: &mut [Record], by: ConnectionEnd);
@@ -40,6 +45,38 @@ pub(crate) trait DirectResponder: Send + Sync {
 impl fmt::Debug for dyn DirectResponder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DirectResponder")
+    }
+}
+
+/// Answer of a [`DirectResponder`]. The head of the request is one that
+/// [`PlainHead`](super::PlainHead) accepts.
+pub(crate) enum DirectAnswer {
+    /// The response is in the output. The number is the length of the request head.
+    Written(usize),
+    /// The response is fetched.
+    Begun(DirectFetch),
+    /// The scanner and hyper must handle the bytes. The output is unchanged.
+    Left,
+}
+
+/// Request whose response is fetched.
+pub(crate) struct DirectFetch {
+    /// Head of the request.
+    pub(crate) head: Bytes,
+    /// Future of the response; `None` if hyper must handle the request after all.
+    pub(crate) response: Pin<Box<dyn Future<Output = Option<DirectResponse>> + Send>>,
+}
+
+/// Response that was fetched.
+pub(crate) struct DirectResponse {
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Bytes,
+    pub(crate) record: Record,
+}
+
+impl fmt::Debug for DirectFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectFetch").finish_non_exhaustive()
     }
 }
 
@@ -87,6 +124,14 @@ impl DirectOutput {
     /// Appends a complete body of several pieces.
     pub(crate) fn write_long_body(&mut self, reader: LongReader) {
         self.body.set_reader(reader);
+    }
+
+    /// Appends a response that was fetched.
+    pub(super) fn write_fetched(&mut self, response: DirectResponse) {
+        let DirectResponse { head, body, record } = response;
+        self.write(&head);
+        self.write_body(&body, || Some(body.clone()));
+        self.add_record(record);
     }
 
     /// Adds the record of the response that was written last.

@@ -35,6 +35,8 @@ pub(super) struct ExchangeState {
     /// Set from the first byte that hyper reads of a request until its response is flushed.
     hyper_is_busy: AtomicBool,
     reader: AtomicWaker,
+    /// Set while a response is fetched that will be written without hyper.
+    is_fetching: AtomicBool,
     /// Number of the rejected request on this connection, and the reason.
     rejection: OnceLock<(u64, Rejection)>,
     pub(super) interims: Pending,
@@ -65,6 +67,7 @@ impl Exchanges {
             waits: AtomicBool::new(false),
             hyper_is_busy: AtomicBool::new(false),
             reader: AtomicWaker::new(),
+            is_fetching: AtomicBool::new(false),
             rejection: OnceLock::new(),
             interims: Pending::default(),
             endings: Endings::default(),
@@ -113,6 +116,22 @@ impl Exchanges {
 
     pub(super) fn set_hyper_busy(&self, is_busy: bool) {
         self.state.hyper_is_busy.store(is_busy, Ordering::Relaxed);
+    }
+
+    /// Returns `true` while a response is fetched that will be written without hyper. The connection
+    /// must not end before.
+    pub(crate) fn is_fetching(&self) -> bool {
+        self.state.is_fetching.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_fetching(&self, is_fetching: bool) {
+        self.state.is_fetching.store(is_fetching, Ordering::Relaxed);
+    }
+
+    /// Opens the channel for interim responses to the client before a response that is written without
+    /// hyper. [`Interims::before`] closes the channel.
+    pub(crate) fn open_interims(&self) -> Interims {
+        Interims::open(Arc::clone(&self.state))
     }
 
     /// Returns `true` if the rest of the body of the current response was dropped, because its client

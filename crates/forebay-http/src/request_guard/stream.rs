@@ -34,13 +34,14 @@ use tokio::time::Instant;
 
 use super::client_timeouts::{ClientTimeouts, ConnectionTimer, ExpiredTimeout};
 use super::counters::GuardCounters;
-use super::direct::{DirectResponder, PendingOutput};
+use super::direct::{DirectFetch, DirectResponder, PendingOutput};
 use super::exchanges::{EndOnDrop, Exchanges, Rejection};
 use super::framing::{FramingError, Phase, ScanError, Scanner};
 use crate::record::ConnectionEnd;
 
 mod before_hyper;
 mod direct_hits;
+mod fetches;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -84,6 +85,10 @@ pub struct Guarded<S> {
     responder: Option<Arc<dyn DirectResponder>>,
     /// Unwritten rest of its responses.
     output: PendingOutput,
+    /// Request whose response it fetches.
+    fetch: Option<DirectFetch>,
+    /// Set if the withheld bytes begin with a request that it has left to hyper.
+    is_for_hyper: bool,
     /// Set while responses that were written without hyper may not be flushed.
     is_unflushed: bool,
     /// Set while bytes that hyper has written may not be flushed.
@@ -138,6 +143,8 @@ impl<S> Guarded<S> {
             interims: Bytes::new(),
             responder: None,
             output: PendingOutput::default(),
+            fetch: None,
+            is_for_hyper: false,
             is_unflushed: false,
             is_writing: false,
             version: None,
@@ -290,6 +297,13 @@ impl<S> Guarded<S> {
         }
     }
 
+    /// Returns `true` if the client has sent the withheld bytes before the end of its stream.
+    fn has_held_until_end(&self) -> bool {
+        matches!(self.read_state, ReadState::Over)
+            && !self.held.is_empty()
+            && !self.scanner.is_switching()
+    }
+
     /// Returns `true` if the client sends no more, and still waits for the response to a complete
     /// request. A client that has gone resets the connection, at the latest when bytes are written.
     fn is_half_closed(&self) -> bool {
@@ -382,12 +396,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             if !this.output.is_empty() {
                 ready!(this.poll_output(cx))?;
             }
+            if this.fetch.is_some() {
+                ready!(this.poll_fetch(cx, buf))?;
+                continue;
+            }
             if !this.ready.is_empty() {
                 this.timer.exchanges.set_hyper_busy(true);
                 this.read_ready(buf);
                 return Poll::Ready(Ok(()));
             }
-            if !matches!(this.read_state, ReadState::Open) {
+            if !matches!(this.read_state, ReadState::Open) && !this.has_held_until_end() {
                 return this.poll_read_state();
             }
             if this.scanner.is_switching() && !this.is_answered_in_http(cx) {
@@ -436,6 +454,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         start: usize,
     ) -> io::Result<()> {
         let is_direct = self.may_answer_directly();
+        self.is_for_hyper = false;
         let unchecked = if is_direct { self.answer_directly(cx, buf, start)? } else { Some(start) };
         if let Some(start) = unchecked {
             self.check(buf, start);

@@ -8,6 +8,7 @@ use forebay_engine::{Entry, Outcome, Source};
 use forebay_semantics::coding::encoded::weaken_tag;
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::status::{CacheStatus, Forward, Handling};
+use forebay_semantics::storable::Unstorable;
 use forebay_semantics::validate;
 use http::header::AGE;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -96,6 +97,17 @@ pub(crate) fn deliver_as_it_is(
     headers.extend(own.cloned().unwrap_or_default());
     cache_status(obtained, answer.status, now).append_to(&mut headers);
     Some(response(answer.status, headers, ResponseBody::reader(entry.body.reader())))
+}
+
+/// Returns the `Cache-Status` of a response that its origin or this cache does not let others share.
+pub(crate) fn pass_status(why: Why, status: StatusCode, refused: Unstorable) -> CacheStatus {
+    let mut cache_status = CacheStatus::forward(why);
+    let status = Some(status.as_u16());
+    cache_status.handling =
+        Handling::Forward(Forward { why, status, stored: false, collapsed: false });
+    // The reason of the lookup takes precedence.
+    cache_status.detail = cache_status.detail.or_else(|| Some(refused.code()));
+    cache_status
 }
 
 /// Creates a 206 from stored parts. `None` if they lack a requested byte.

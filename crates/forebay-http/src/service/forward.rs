@@ -86,7 +86,8 @@ impl Forward {
             let may_store = !(compress.is_some() && is_encoded(&parts.headers))
                 && stands_for_get(target_of(&request), answered);
             if let Some(watch) = watch.filter(|_| may_store && !is_shaped(&request)) {
-                let received = Received { response: Response::from_parts(parts, body), delay };
+                let response = Response::from_parts(parts, body);
+                let received = Received { response, delay, purged_before: None };
                 let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
                 return store(engine, request, key, received, watched).await;
             }

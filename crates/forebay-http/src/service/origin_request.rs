@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Response, StatusCode, Version};
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
-use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad};
+use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad, Prefetched};
 use crate::origin::{ClientFault, LoadUrgency, RequestBody, no_body};
 use crate::record::decisions::hash;
 use crate::record::{CacheResult, Labels, RequestId, RequestTrace, SiteSlot};
@@ -47,6 +47,7 @@ pub(crate) struct OriginRequest<'s> {
     interims: Interims,
     rules: RequestRules,
     trace: Option<Arc<RequestTrace>>,
+    prefetched: Option<Arc<Prefetched>>,
 }
 
 /// Key, demand and load of one request.
@@ -83,6 +84,7 @@ impl<'s> OriginRequest<'s> {
             interims: Interims::default(),
             rules: routed.rules,
             trace: None,
+            prefetched: None,
         }
     }
 
@@ -99,6 +101,7 @@ impl<'s> OriginRequest<'s> {
         parts: &Parts,
     ) -> (Self, Interims) {
         self.trace = context.pending.trace().cloned();
+        self.prefetched = context.pending.prefetched();
         if let Some(exchange) = context.exchange.filter(|_| parts.version >= Version::HTTP_11) {
             self.interims = exchange.interims();
         }
@@ -347,6 +350,7 @@ impl<'s> OriginRequest<'s> {
             urgency: LoadUrgency::default(),
             trace: self.trace.as_ref().map(|trace| trace.load().clone()),
             origin_time: OnceLock::new(),
+            prefetched: self.prefetched.clone(),
         })
     }
 
@@ -400,6 +404,21 @@ impl<'s> OriginRequest<'s> {
         secure::add_hsts(&mut done.response, &self.site, self.peer.scheme);
         server_timing::note(&mut done.response, &self.site, done.origin_time);
         done.response
+    }
+}
+
+impl Service {
+    /// Returns the request of a client in the form of a load, without a load. `None` if it must not be
+    /// sent.
+    pub(crate) fn client_request(
+        &self,
+        routed: &Routed<'_>,
+        headers: HeaderMap,
+        why: Why,
+        interims: Interims,
+    ) -> Option<ClientRequest> {
+        let request = OriginRequest { interims, ..OriginRequest::new(self, routed, why) };
+        request.client_request(headers, &Uri::default()).ok()
     }
 }
 

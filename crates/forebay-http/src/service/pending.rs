@@ -9,6 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::client::peer::ConnectionInfo;
+use crate::load::{Prefetch, Prefetched};
 use crate::record::{
     ConnectionEnd, KeyHash, Labels, LoggedHead, Record, RequestFields, RequestId, RequestTrace,
     SiteSlot, TRACEPARENT, key_hash,
@@ -25,10 +26,12 @@ const ABORTED_CODE: &str = "aborted";
 
 /// Request in progress. If this is dropped, its record says that it ended without a response: it may
 /// have reached the origin.
-pub(super) struct PendingRecord<'s> {
+pub(crate) struct PendingRecord<'s> {
     service: &'s Service,
     id: RequestId,
     record: Option<Record>,
+    /// Result of a request to the origin that was sent before.
+    prefetched: Option<Arc<Prefetched>>,
     /// Site of the request, once it is known.
     site: AtomicU16,
     /// Hash of the key that is fetched; 0 before it is known.
@@ -36,19 +39,40 @@ pub(super) struct PendingRecord<'s> {
 }
 
 impl<'s> PendingRecord<'s> {
-    /// Notes the request and the time.
+    /// Notes the request and the time, or those of its fetch.
     pub(super) fn begin<B>(
         service: &'s Service,
         request: &Request<B>,
         connection: &ConnectionInfo,
+        prefetch: Option<Prefetch>,
     ) -> Self {
-        let (begun, id) = (service.engine().clock().exact(), service.request_id());
-        let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
-        record.status = ABORTED;
-        record.access =
+        let (begun, id, prefetched) = match prefetch {
+            Some(Prefetch { begun, id, result }) => (begun, id, Some(Arc::new(result))),
+            None => (service.engine().clock().exact(), service.request_id(), None),
+        };
+        let access =
             service.may_need_fields().then(|| access_fields(service, request, connection, id));
+        let record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
+        let mut pending = Self::of(service, id, Record { access, ..record });
+        pending.prefetched = prefetched;
+        pending
+    }
+
+    /// Begins with the record of a request.
+    pub(crate) fn of(service: &'s Service, id: RequestId, record: Record) -> Self {
+        let record = Some(Record { status: ABORTED, ..record });
         let (site, key) = (AtomicU16::new(SiteSlot::NONE.0), AtomicU64::new(0));
-        Self { service, id, record: Some(record), site, key }
+        Self { service, id, record, prefetched: None, site, key }
+    }
+
+    /// Returns the result of a request to the origin that was sent before.
+    pub(super) fn prefetched(&self) -> Option<Arc<Prefetched>> {
+        self.prefetched.clone()
+    }
+
+    /// Leaves the request to another record.
+    pub(crate) fn leave(mut self) {
+        self.record = None;
     }
 
     /// Returns the id of the request.
@@ -62,12 +86,12 @@ impl<'s> PendingRecord<'s> {
     }
 
     /// Sets the site of a request that may end without a response.
-    pub(super) fn set_site(&self, site: SiteSlot) {
+    pub(crate) fn set_site(&self, site: SiteSlot) {
         self.site.store(site.0, Ordering::Relaxed);
     }
 
     /// Sets the key that the request fetches.
-    pub(super) fn set_key(&self, key: KeyRef<'_>) {
+    pub(crate) fn set_key(&self, key: KeyRef<'_>) {
         if self.record.as_ref().is_some_and(|record| record.access.is_some()) {
             self.key.store(key_hash(key), Ordering::Relaxed);
         }
@@ -79,21 +103,28 @@ impl<'s> PendingRecord<'s> {
     }
 
     /// Lets the response be recorded when it ends. Its head is made now.
-    pub(super) fn answered(mut self, response: &mut Response<ResponseBody>) {
-        let Some(mut record) = self.record.take() else { return };
-        record.labels = response.body().labels().unwrap_or(Labels::REFUSED);
-        record.status = response.status().as_u16();
-        let now = self.service.engine().clock().exact();
-        let head = now.saturating_sub(record.begun);
-        record.head = Some(head);
-        if let Some(access) = &mut record.access {
-            let hit = response.extensions().get::<KeyHash>();
-            access.key = hit.map(|hash| hash.0).or_else(|| self.key());
+    pub(super) fn answered(self, response: &mut Response<ResponseBody>) {
+        if let Some(KeyHash(hit)) = response.extensions().get() {
+            self.key.store(*hit, Ordering::Relaxed);
         }
+        let (labels, service) = (response.body().labels().unwrap_or(Labels::REFUSED), self.service);
+        let Some(record) = self.finish(labels, response.status()) else { return };
         if response.body().timing().is_sent {
-            server_timing::add(response, record.labels.cache, head);
+            server_timing::add(response, labels.cache, record.head.unwrap_or_default());
         }
-        self.service.record(response, record);
+        service.record(response, record);
+    }
+
+    /// Returns the record of the response, whose head is made now.
+    pub(crate) fn finish(mut self, labels: Labels, status: StatusCode) -> Option<Record> {
+        let mut record = self.record.take()?;
+        (record.labels, record.status) = (labels, status.as_u16());
+        let now = self.service.engine().clock().exact();
+        record.head = Some(now.saturating_sub(record.begun));
+        if let Some(access) = &mut record.access {
+            access.key = self.key();
+        }
+        Some(record)
     }
 }
 

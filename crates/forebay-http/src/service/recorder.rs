@@ -77,7 +77,7 @@ impl ResponseRecorder {
         &self,
         traceparent: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Option<Arc<RequestTrace>> {
-        if self.needs.load(Ordering::Relaxed) & TRACES == 0 {
+        if !self.is_traced() {
             return None;
         }
         let tracer = self.tracer.load();
@@ -92,6 +92,11 @@ impl ResponseRecorder {
     /// Returns `true` if the access log, the feed or the tracer may need the fields of a request.
     pub(super) fn may_need_fields(&self) -> bool {
         self.needs.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns `true` if requests are traced.
+    pub(super) fn is_traced(&self) -> bool {
+        self.needs.load(Ordering::Relaxed) & TRACES != 0
     }
 
     /// Returns `true` if the access log or the feed needs the fields of every request.

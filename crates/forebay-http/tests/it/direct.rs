@@ -1,5 +1,5 @@
-//! Direct hits give the responses of the ordinary path: random requests to two caches, one of which
-//! has direct hits disabled.
+//! Direct hits and passes give the responses of the ordinary path: random requests to two caches, one
+//! of which has direct responses disabled.
 
 use std::time::Duration;
 
@@ -12,8 +12,26 @@ use crate::server::TestServer;
 /// Requests to each cache.
 const REQUESTS: usize = 2_000;
 
-const PAGES: [&str; 9] =
-    ["/plain", "/tag", "/date", "/vary", "/chunked", "/old", "/none", "/big", "/no"];
+const PAGES: [&str; 18] = [
+    "/plain",
+    "/tag",
+    "/date",
+    "/vary",
+    "/chunked",
+    "/old",
+    "/none",
+    "/big",
+    "/no",
+    "/own",
+    "/own-tag",
+    "/own-empty",
+    "/own-chunked",
+    "/own-big",
+    "/own-none",
+    "/own-error",
+    "/own-cookie",
+    "/turns",
+];
 
 /// Fields of requests, each with the values that clients send.
 const FIELDS: [(&str, &[&str]); 10] = [
@@ -34,7 +52,22 @@ fn answer(received: &Received) -> Answer {
         let date = "Thu, 01 Jan 2026 00:00:00 GMT";
         Answer::ok(body.to_vec()).field("Date", date).field("Cache-Control", "max-age=60")
     };
+    let own = |body: &[u8]| {
+        let date = "Thu, 01 Jan 2026 00:00:00 GMT";
+        Answer::ok(body.to_vec()).field("Date", date).field("Cache-Control", "private, no-store")
+    };
     match received.path() {
+        "/own" => own(b"own").field("Server-Timing", "db;dur=1").field("Alt-Svc", "clear"),
+        "/own-tag" => own(b"tagged").field("ETag", "\"t\"").field("Connection", "keep-alive"),
+        "/own-empty" => own(b""),
+        "/own-chunked" => own(b"in chunks").framing(Framing::Chunked),
+        "/own-big" => own(&vec![b'b'; 40_000]),
+        "/own-none" => Answer::status(404).body("none").field("Cache-Control", "no-store"),
+        "/own-error" => Answer::status(503).body("error").field("Cache-Control", "no-store"),
+        "/own-cookie" => own(b"cookie").field("Set-Cookie", "a=1").field("Set-Cookie", "b=2"),
+        // One response may be stored, the other may not.
+        "/turns" if received.fields.first("x-a").is_some() => ok(b"for all"),
+        "/turns" => own(b"for one"),
         "/tag" => ok(b"tagged").field("ETag", "\"t\"").field("Access-Control-Allow-Origin", "*"),
         "/date" => ok(b"dated").field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
         "/vary" => {
@@ -75,8 +108,25 @@ fn contents(reply: &Reply) -> (u16, Vec<String>, Vec<u8>) {
     (reply.status, fields, body.concat())
 }
 
+/// Counters of requests, loads and lookups.
+fn counted(server: &TestServer) -> Vec<String> {
+    let names = [
+        "forebay_requests_total",
+        "forebay_misses_total",
+        "forebay_loads_total",
+        "forebay_body_bytes_total",
+        "forebay_tier_lookups_total",
+        "forebay_origin_requests_total",
+    ];
+    let metrics = server.metrics();
+    let is_one = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    let mut counted: Vec<_> = metrics.lines().filter(is_one).map(str::to_owned).collect();
+    counted.sort();
+    counted
+}
+
 #[tokio::test]
-async fn direct_hits_are_the_responses_of_the_ordinary_path() -> anyhow::Result<()> {
+async fn direct_responses_are_those_of_the_ordinary_path() -> anyhow::Result<()> {
     let origin = Origin::start(answer).await?;
     let direct = TestServer::start(origin.address(), &[]).await?;
     let ordinary = TestServer::start(origin.address(), &[("direct_hits", "false")]).await?;
@@ -96,5 +146,6 @@ async fn direct_hits_are_the_responses_of_the_ordinary_path() -> anyhow::Result<
             ordinary.clock.step(step);
         }
     }
+    assert_eq!(counted(&direct), counted(&ordinary));
     Ok(())
 }

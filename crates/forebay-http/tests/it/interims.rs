@@ -1,6 +1,7 @@
 //! Tests of interim responses from an origin to a client (RFC 9110 section 15.2).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_testkit::client::{Client, Reply, Request};
 use forebay_testkit::gate::Gate;
@@ -48,6 +49,30 @@ async fn an_interim_response_arrives_before_the_final_one_is_ready() -> anyhow::
         assert_eq!(head(&mut stream).await?, hint);
     }
     assert!(!gate.is_open(), "neither answer was there");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interim_response_arrives_before_a_response_that_is_not_shared() -> anyhow::Result<()> {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let asked = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let own = Answer::ok("own").field("Cache-Control", "no-store").interim(103, &[HINT]);
+        if asked.fetch_add(1, Ordering::Relaxed) == 3 { own.wait(&held) } else { own }
+    });
+    let origin = origin.await?;
+    let server = TestServer::start(origin.address(), &[]).await?;
+    let mut client = Client::connect(server.address).await?;
+    for _ in 0..3 {
+        let reply = client.ask(&Request::get("/a")).await?;
+        assert_eq!((statuses(&reply), &*reply.text()), (vec![103], "own"));
+    }
+    let mut stream = TcpStream::connect(server.address).await?;
+    stream.write_all(b"GET /a HTTP/1.1\r\nHost: test.example\r\n\r\n").await?;
+    assert!(head(&mut stream).await?.starts_with("HTTP/1.1 103 "));
+    gate.open();
+    assert!(head(&mut stream).await?.starts_with("HTTP/1.1 200 OK\r\n"));
     Ok(())
 }
 

@@ -1,8 +1,11 @@
 //! Records of responses: they are made when the response ends, with its end and its bytes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use forebay_http::Phase;
 use forebay_http::metrics::MetricsFormat;
 use forebay_testkit::client::{Client, Request};
+use forebay_testkit::gate::Gate;
 use forebay_testkit::origin::{Answer, Cut, Origin};
 
 use crate::server::TestServer;
@@ -130,6 +133,36 @@ async fn a_response_that_the_stop_cuts_off_is_recorded_as_such() -> anyhow::Resu
         tokio::task::yield_now().await;
     }
     anyhow::bail!("not recorded")
+}
+
+#[tokio::test]
+async fn a_pass_is_recorded_and_so_is_one_whose_client_disconnects() -> anyhow::Result<()> {
+    for direct in ["true", "false"] {
+        let (gate, asked) = (Gate::new(), AtomicUsize::new(0));
+        let held = gate.clone();
+        let origin = Origin::start(move |_| {
+            let own = Answer::ok("own").field("Cache-Control", "no-store");
+            if asked.fetch_add(1, Ordering::Relaxed) == 3 { own.wait(&held) } else { own }
+        });
+        let origin = origin.await?;
+        let server = TestServer::start(origin.address(), &[("direct_hits", direct)]).await?;
+        let mut client = Client::connect(server.address).await?;
+        for _ in 0..3 {
+            assert_eq!(client.ask(&Request::get("/a")).await?.text(), "own");
+        }
+        let passes = "forebay_requests_total{site=\"default\",method=\"GET\",status=\"200\",cache=\"pass\"} 3";
+        server.wait_metric(passes).await?;
+        assert_eq!(sum(&server, "forebay_body_bytes_total", "cache=\"pass\""), 9);
+        assert_eq!(sum(&server, "forebay_misses_total", "pass-marked"), 2, "{}", server.metrics());
+        client.send(&Request::get("/a")).await?;
+        server.wait_in_flight(1).await?;
+        client.reset()?;
+        server.wait_metric(&truncated("client-gone")).await?;
+        server.wait_in_flight(0).await?;
+        assert_eq!(requests(&server), 4);
+        assert!(!gate.is_open());
+    }
+    Ok(())
 }
 
 /// Responses without a body, and those of the cache itself, are records like others.

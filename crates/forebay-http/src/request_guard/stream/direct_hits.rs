@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncWrite, ReadBuf};
 
 use super::{Guarded, taken};
-use crate::request_guard::direct::{DirectOutput, DirectResponder};
+use crate::request_guard::direct::{DirectAnswer, DirectOutput, DirectResponder, DirectResponse};
 use crate::request_guard::framing::{HeadEnd, Phase};
 
 thread_local! {
@@ -25,6 +26,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
             && self.head.is_empty()
             && self.scanner.phase() == Phase::Idle
             && !self.scanner.is_switching()
+            && !self.is_for_hyper
     }
 
     /// Returns `true` if hyper, which has just flushed, has answered all requests that it read. It
@@ -47,20 +49,47 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
         let Some(responder) = self.responder.take() else { return Ok(Some(start)) };
         let answered = DIRECT_OUTPUT.with_borrow_mut(|output| {
             let unchecked = self.answer_heads(&*responder, buf, start, output);
-            if !output.is_empty() {
-                let written = output.poll_write(&mut self.inner, cx);
-                let written = self.bound_write(written, cx);
-                self.is_unflushed = true;
-                let exchanges = &self.timer.exchanges;
-                self.output = output.take_rest(taken(&written), &responder, exchanges);
-                if let Poll::Ready(Err(error)) = written {
-                    return Err(error);
-                }
-            }
+            self.write_directly(cx, &responder, output)?;
             Ok(unchecked)
         });
         self.responder = Some(responder);
         answered
+    }
+
+    /// Writes responses, as far as the client reads them.
+    fn write_directly(
+        &mut self,
+        cx: &mut Context<'_>,
+        responder: &Arc<dyn DirectResponder>,
+        output: &mut DirectOutput,
+    ) -> io::Result<()> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        let written = output.poll_write(&mut self.inner, cx);
+        let written = self.bound_write(written, cx);
+        self.is_unflushed = true;
+        let exchanges = &self.timer.exchanges;
+        self.output = output.take_rest(taken(&written), responder, exchanges);
+        match written {
+            Poll::Ready(Err(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a response that was fetched.
+    pub(super) fn write_fetched(
+        &mut self,
+        cx: &mut Context<'_>,
+        response: DirectResponse,
+    ) -> io::Result<()> {
+        let Some(responder) = self.responder.take() else { return Ok(()) };
+        let written = DIRECT_OUTPUT.with_borrow_mut(|output| {
+            output.write_fetched(response);
+            self.write_directly(cx, &responder, output)
+        });
+        self.responder = Some(responder);
+        written
     }
 
     /// See [`answer_directly`](Self::answer_directly).
@@ -80,9 +109,16 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
                 break;
             }
             let rest = &buf.filled()[at..];
-            if let Some(end) = responder.respond(rest, output) {
-                at += end;
-                continue;
+            match responder.respond(rest, output, &self.timer.exchanges) {
+                DirectAnswer::Written(end) => {
+                    at += end;
+                    continue;
+                }
+                DirectAnswer::Begun(fetch) => {
+                    self.begin_fetch(fetch, buf, at);
+                    break;
+                }
+                DirectAnswer::Left => {}
             }
             match self.scanner.feed_head(rest) {
                 Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {

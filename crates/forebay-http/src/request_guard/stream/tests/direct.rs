@@ -1,18 +1,39 @@
-//! Responses without hyper: their order among those of hyper, partial writes, split heads.
+//! Responses without hyper: their order among those of hyper, partial writes, split heads, fetches.
 
-use super::super::super::direct::DirectOutput;
+use http::{Method, StatusCode};
+
+use super::super::super::direct::{DirectAnswer, DirectFetch, DirectOutput, DirectResponse};
 use super::*;
-use crate::record::{ConnectionEnd, Record};
+use crate::record::{ConnectionEnd, Labels, Record};
 use crate::request_guard::PlainHead;
 
-/// Answers requests for `/direct` with a body of this length.
+/// Answers requests for `/direct` with a body of this length, and those for `/fetched` after a second.
+/// It leaves those for `/left` to hyper after a second.
 struct Direct(usize);
 
+/// Fetches a response, or leaves the request to hyper.
+fn fetch(received: &[u8], head: &PlainHead<'_>) -> DirectFetch {
+    let response = (head.target == "/fetched").then(|| DirectResponse {
+        head: b"HTTP/1.1 200 OK\r\nx-ours: f\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        body: Bytes::new(),
+        record: Record::new(Labels::REFUSED, &Method::GET, StatusCode::OK, Duration::ZERO),
+    });
+    let head = Bytes::copy_from_slice(&received[..head.length]);
+    let response = Box::pin(async move {
+        sleep(Duration::from_secs(1)).await;
+        response
+    });
+    DirectFetch { head, response }
+}
+
 impl DirectResponder for Direct {
-    fn respond(&self, received: &[u8], output: &mut DirectOutput) -> Option<usize> {
-        let head = PlainHead::read(received, |_| true)?;
+    fn respond(&self, received: &[u8], output: &mut DirectOutput, _: &Exchanges) -> DirectAnswer {
+        let Some(head) = PlainHead::read(received, |_| true) else { return DirectAnswer::Left };
+        if matches!(head.target, "/fetched" | "/left") {
+            return DirectAnswer::Begun(fetch(received, &head));
+        }
         if head.target != "/direct" {
-            return None;
+            return DirectAnswer::Left;
         }
         let body = Bytes::from(vec![b'd'; self.0]);
         output.write(
@@ -20,7 +41,7 @@ impl DirectResponder for Direct {
         );
         output.write(b"\r\n\r\n");
         output.write_body(&body, || Some(body.clone()));
-        Some(head.length)
+        DirectAnswer::Written(head.length)
     }
 
     fn record(&self, _: &mut [Record], _: ConnectionEnd) {}
@@ -59,6 +80,52 @@ async fn pipelined_requests_are_answered_in_order_by_one_writer_at_a_time() {
     client.write_all(get("/direct").repeat(16).as_bytes()).await.unwrap();
     assert_eq!(writers(&mut client, 16).await, "d".repeat(16));
     assert_eq!(server.origin.paths(), ["/a", "/direct", "/b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_behind_a_fetch_waits_for_its_response() {
+    let (mut client, server) = start(WHOLE, 0);
+    let paths = ["/direct", "/fetched", "/direct", "/fetched", "/left", "/direct", "/a"];
+    client.write_all(paths.map(get).concat().as_bytes()).await.unwrap();
+    // hyper gets the request that is left to it, and those behind it.
+    assert_eq!(writers(&mut client, 7).await, "dfdf111");
+    client.write_all(get("/fetched").as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    client.write_all([get("/direct"), "GET /fet".to_owned()].concat().as_bytes()).await.unwrap();
+    assert_eq!(writers(&mut client, 2).await, "fd");
+    client.write_all(b"ched HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    assert_eq!(writers(&mut client, 1).await, "1", "a head in two parts is for hyper");
+    assert_eq!(server.origin.paths(), ["/left", "/direct", "/a", "/fetched"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_its_side_during_a_fetch_gets_all_responses() {
+    for (paths, expected) in [
+        (&["/fetched"][..], &[200][..]),
+        (&["/left"], &[200]),
+        (&["/fetched", "/left", "/a", "/direct"], &[200; 4]),
+    ] {
+        let (mut client, _server) = start(WHOLE, 0);
+        let text: String = paths.iter().map(|path| get(path)).collect();
+        client.write_all(text.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut received = Vec::new();
+        timeout(LONG, client.read_to_end(&mut received)).await.expect("it ends").unwrap();
+        assert_eq!(statuses(&received), expected, "{paths:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_does_not_time_out_during_a_fetch() {
+    let (mut client, io) = duplex(WHOLE);
+    let idle_timeout = Duration::from_millis(300);
+    let timeouts = ClientTimeouts { idle_timeout, ..ClientTimeouts::default() };
+    let guarded = Guarded::new(io, timeouts, Arc::default()).with_responder(Arc::new(Direct(0)));
+    let server = serve_guarded(guarded, Origin::default());
+    client.write_all([get("/direct"), get("/fetched")].concat().as_bytes()).await.unwrap();
+    assert_eq!(writers(&mut client, 2).await, "df");
+    let ended = timeout(LONG, server.task).await.expect("it is idle now");
+    assert!(ended.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

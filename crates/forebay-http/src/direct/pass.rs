@@ -1,0 +1,289 @@
+//! Direct passes: responses for one client only, fetched and written without hyper, and without a load
+//! of the engine.
+//!
+//! Only a request whose key is known to have such responses begins here. If the response is another
+//! one (it may be stored, it is large or broken, the origin failed), the request goes on to hyper, and
+//! its load begins with the fetch that was made here.
+
+use std::borrow::Cow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{Key, Why};
+use forebay_engine::{Credentials, Lookup, LookupResult};
+use http::header::{CONTENT_LENGTH, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::request::PlainRequest;
+use super::response::is_framed_by_length;
+use super::{DirectResponses, Handover, request_fields};
+use crate::client::peer::Peer;
+use crate::load::{ClientRequest, Fetched, PASS_REMEMBER, PassedResponse, Prefetch, Prefetched};
+use crate::phase::Phase;
+use crate::record::{CacheResult, Labels, Outcome, Record, SiteSlot};
+use crate::request_guard::{DirectFetch, DirectResponse, Exchanges, FieldLine};
+use crate::response::deliver::pass_status;
+use crate::rules::RequestRules;
+use crate::service::{PendingRecord, Routed, Service, secure};
+use crate::site::Site;
+
+/// Size of most heads in bytes.
+const HEAD_USUAL: usize = 512;
+
+/// Number of fields of most requests, with those that are added for the origin.
+const FIELDS_USUAL: usize = 24;
+
+/// Plain request that no fresh response in memory answers.
+#[derive(Clone, Copy)]
+pub(super) struct Missed<'a> {
+    /// Bytes of the head.
+    pub(super) head: &'a [u8],
+    pub(super) request: &'a PlainRequest<'a>,
+    pub(super) site: &'a Arc<Site>,
+    pub(super) slot: SiteSlot,
+    pub(super) peer: &'a Peer,
+    pub(super) authority: &'a str,
+    pub(super) target: &'a str,
+    pub(super) lookup: &'a Lookup<'a>,
+    /// Time of the request, on the clock of the engine.
+    pub(super) begun: Duration,
+}
+
+/// Request that is passed to the origin.
+struct Pass {
+    service: Arc<Service>,
+    handover: Handover,
+    slot: SiteSlot,
+    key: Key,
+    credentials: Credentials,
+    why: Why,
+    request: ClientRequest,
+    record: Record,
+}
+
+impl DirectResponses {
+    /// Begins a direct pass, if the request permits one.
+    #[inline(never)]
+    pub(super) fn begin_pass(
+        &self,
+        missed: &Missed<'_>,
+        exchanges: &Exchanges,
+    ) -> Option<DirectFetch> {
+        let Missed { head, request, site, slot, peer, authority, target, lookup, begun } = *missed;
+        let (service, engine) = (&self.service, self.service.engine());
+        if !site.has_direct_passes || !is_plain(request, lookup) || service.is_traced() {
+            return None;
+        }
+        let Lookup { key, credentials, .. } = *lookup;
+        if !engine.is_known_private(key, credentials) {
+            return None;
+        }
+        let LookupResult::Miss(miss) = engine.lookup(lookup) else { return None };
+        if miss.has_prior() {
+            return None;
+        }
+        let (head, why) = (Bytes::copy_from_slice(head), miss.why());
+        let routed = Routed {
+            site,
+            peer: peer.clone(),
+            method: request.method(),
+            slot,
+            id: service.request_id(),
+            authority: Cow::Borrowed(authority),
+            target: Cow::Borrowed(target),
+            rules: RequestRules::default(),
+        };
+        let interims = exchanges.open_interims();
+        let headers = headers_of(&head)?;
+        let client_request = service.client_request(&routed, headers, why, interims.clone())?;
+        let labels = Labels::of(slot, CacheResult::Pass);
+        let mut record = Record::new(labels, request.method(), StatusCode::OK, begun);
+        if service.needs_fields() {
+            record.access = Some(request_fields(request, peer, routed.id));
+        }
+        let pass = Pass {
+            service: service.clone(),
+            handover: self.handover.clone(),
+            slot,
+            key: key.to_key(),
+            credentials,
+            why,
+            request: client_request,
+            record,
+        };
+        let response = Box::pin(async move {
+            let answer = pin!(pass.run());
+            interims.before(answer).await
+        });
+        Some(DirectFetch { head, response })
+    }
+}
+
+impl Pass {
+    /// Fetches the response. Returns `None` if hyper must handle the request.
+    async fn run(self) -> Option<DirectResponse> {
+        let Self { service, handover, slot, key, credentials, why, request, record } = self;
+        let (id, begun) = (request.id, record.begun);
+        let pending = PendingRecord::of(&service, id, record);
+        pending.set_site(slot);
+        pending.set_key(key.borrowed());
+        let _waits = service.metrics().waits(&request.site.settings.id);
+        let purges = service.engine().purges_so_far();
+        let suits = |status| is_framed_by_length(status) && service.phase() != Phase::Draining;
+        match request.fetch_for_one(key.borrowed(), suits).await {
+            Fetched::Passed(passed) => {
+                let cost = request.origin_time.get().copied().unwrap_or_default();
+                let engine = service.engine();
+                engine.note_passed(key.borrowed(), credentials, cost, PASS_REMEMBER);
+                service.metrics().count_lookup(why);
+                finish(&request, pending, slot, passed)
+            }
+            Fetched::Left(result) => {
+                pending.leave();
+                handover.put(Prefetch { begun, id, result: Prefetched::new(*result, purges) });
+                None
+            }
+        }
+    }
+}
+
+/// Returns `true` if the request demands nothing of the response that a hit on it would not give.
+fn is_plain(request: &PlainRequest<'_>, lookup: &Lookup<'_>) -> bool {
+    let demand = lookup.demand;
+    let is_plain = demand.is_plain() && !demand.no_store && !demand.only_if_cached;
+    is_plain && !request.is_head() && !request.has_conditions()
+}
+
+/// Returns the header fields of a plain request, whose head has these bytes.
+fn headers_of(head: &Bytes) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(FIELDS_USUAL);
+    let start = memchr::memchr(b'\n', head)? + 1;
+    let mut rest = head.get(start..head.len() - b"\r\n".len())?;
+    while let Some(line) = FieldLine::first_of(rest) {
+        let name = HeaderName::from_bytes(line.name).ok()?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(line.value.trimmed())).ok()?;
+        headers.append(name, value);
+        rest = line.after;
+    }
+    rest.is_empty().then_some(headers)
+}
+
+/// Completes a passed response.
+fn finish(
+    request: &ClientRequest,
+    pending: PendingRecord<'_>,
+    slot: SiteSlot,
+    passed: PassedResponse,
+) -> Option<DirectResponse> {
+    let PassedResponse { answer, body, refused } = passed;
+    let (status, mut headers) = (answer.status, answer.headers);
+    pass_status(Why::PassMarked, status, refused).append_to(&mut headers);
+    if let Some(hsts) = secure::hsts(&request.site, request.peer.scheme)
+        && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
+    {
+        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
+    let labels = Labels { why: Some(Why::PassMarked), ..Labels::of(slot, CacheResult::Pass) };
+    let mut record = pending.finish(labels, status)?;
+    record.bytes = body.len() as u64;
+    if let Some(access) = &mut record.access {
+        let origin_time = request.origin_time.get().copied();
+        access.outcome = Outcome { origin_time, ..Outcome::of(&headers) };
+    }
+    Some(DirectResponse { head: encode(status, &headers, body.len()), body, record })
+}
+
+/// Encodes the head of a response. The length of the body is that of the field, if there is one.
+fn encode(status: StatusCode, headers: &HeaderMap, length: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(HEAD_USUAL);
+    let reason = status.canonical_reason().unwrap_or_default();
+    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    if !headers.contains_key(CONTENT_LENGTH) {
+        let mut digits = itoa::Buffer::new();
+        for part in ["content-length: ", digits.format(length), "\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use forebay_engine::{Engine, Limits, SystemClock};
+    use http::Request;
+    use http_body_util::Empty;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::peer::ConnectionInfo;
+    use crate::metrics::Metrics;
+    use crate::request_guard::{DirectAnswer, DirectOutput, DirectResponder, Guarded};
+    use crate::settings::SiteSettings;
+    use crate::site::Sites;
+
+    /// Answers each request on one connection.
+    async fn origin(listener: TcpListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = [0; 4 << 10];
+        while stream.read(&mut received).await.unwrap() > 0 {
+            let response = b"HTTP/1.1 200 OK\r\ncache-control: no-store\r\n\
+                             content-length: 3\r\nconnection: keep-alive\r\n\r\nown";
+            stream.write_all(response).await.unwrap();
+        }
+    }
+
+    async fn service() -> Arc<Service> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string().parse().unwrap();
+        tokio::spawn(origin(listener));
+        let metrics = Arc::new(Metrics::new());
+        let engine = Engine::new(Limits::of(1 << 20), Arc::new(SystemClock), metrics.clone());
+        let sites = Sites::new(vec![Site::new(SiteSettings::new("s", authority))]);
+        Arc::new(Service::new(sites, engine, metrics))
+    }
+
+    #[tokio::test]
+    async fn a_plain_get_is_passed_directly_once_its_key_is_known_as_private() {
+        let service = service().await;
+        let info = ConnectionInfo::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+        let direct = DirectResponses::new(service.clone(), info.clone(), Handover::default());
+        let exchanges = Guarded::new((), Default::default(), Arc::default()).exchanges();
+        let respond = |method: &str, field: &str| {
+            let head = format!("{method} /a HTTP/1.1\r\nhost: h.example\r\n{field}\r\n");
+            direct.respond(head.as_bytes(), &mut DirectOutput::default(), &exchanges)
+        };
+        assert!(matches!(respond("GET", ""), DirectAnswer::Left), "nothing is known");
+        let request = Request::get("/a").header("host", "h.example").body(Empty::new()).unwrap();
+        let ordinary = service.handle(request, &info).await.into_parts().0;
+        let DirectAnswer::Begun(fetch) = respond("GET", "") else { panic!("it begins") };
+        let response = fetch.response.await.expect("it is passed");
+        assert_eq!(response.body, "own");
+        let head = String::from_utf8(response.head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\ncache-control: no-store\r\n"), "{head}");
+        assert!(head.contains("cache-status: forebay; fwd=bypass; fwd-status=200"), "{head}");
+        assert_eq!(head.matches("\r\n").count(), 1 + ordinary.headers.len() + 1, "{head}");
+        for (method, field) in [
+            ("HEAD", ""),
+            ("GET", "range: bytes=0-0\r\n"),
+            ("GET", "if-none-match: *\r\n"),
+            ("GET", "cache-control: no-store\r\n"),
+            ("GET", "cache-control: only-if-cached\r\n"),
+            ("GET", "cookie: a=1\r\n"),
+        ] {
+            assert!(matches!(respond(method, field), DirectAnswer::Left), "{method} {field}");
+        }
+    }
+}

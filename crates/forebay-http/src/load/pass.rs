@@ -1,0 +1,96 @@
+//! Fetch of a response for one client only, without a load of the engine.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::KeyRef;
+use forebay_engine::{Audience, LoadError, PurgesSoFar};
+use forebay_semantics::storable::Unstorable;
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+
+use super::{ClientRequest, Received};
+use crate::record::RequestId;
+use crate::stored::head::Answer;
+
+/// Result of a fetch for one client.
+pub(crate) enum Fetched {
+    /// The response is for this client only, and has arrived whole.
+    Passed(PassedResponse),
+    /// A load has to handle the result.
+    Left(Box<Result<Received, LoadError>>),
+}
+
+/// Response that was not stored.
+pub(crate) struct PassedResponse {
+    pub(crate) answer: Answer,
+    pub(crate) body: Bytes,
+    /// First reason against storing it.
+    pub(crate) refused: Unstorable,
+}
+
+/// Fetch of a request that was begun before its load.
+pub(crate) struct Prefetch {
+    /// Time of the request, on the clock of the engine.
+    pub(crate) begun: Duration,
+    /// Id of the request, which the origin got.
+    pub(crate) id: RequestId,
+    pub(crate) result: Prefetched,
+}
+
+/// Result of a request that was sent before its load.
+pub(crate) struct Prefetched(Mutex<Option<Result<Received, LoadError>>>);
+
+impl Prefetched {
+    /// Creates the result of a request before which these purges had begun.
+    pub(crate) fn new(result: Result<Received, LoadError>, before: PurgesSoFar) -> Self {
+        let early = |received| Received { purged_before: Some(before), ..received };
+        Self(Mutex::new(Some(result.map(early))))
+    }
+
+    /// Takes the result, the first time.
+    pub(super) fn take(&self) -> Option<Result<Received, LoadError>> {
+        self.0.lock().take()
+    }
+}
+
+impl fmt::Debug for Prefetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prefetched").finish_non_exhaustive()
+    }
+}
+
+impl ClientRequest {
+    /// Fetches the response for this client alone. A response that is not stored, with a status that
+    /// `suits`, is passed, and the decision about it recorded.
+    pub(crate) async fn fetch_for_one(
+        &self,
+        key: KeyRef<'_>,
+        suits: impl Fn(StatusCode) -> bool,
+    ) -> Fetched {
+        let begun = self.clock.exact();
+        let question = || self.question(|_| {});
+        let asked = self.ask_once(Box::new(question()), Some(&question), Audience::Single).await;
+        let _ = self.origin_time.set(self.clock.exact().saturating_sub(begun));
+        let Received { response, delay, purged_before } = match asked {
+            Ok(received) => received,
+            Err(error) => return Fetched::Left(Box::new(Err(error))),
+        };
+        let (parts, mut body) = response.into_parts();
+        let answer = Answer { status: parts.status, headers: parts.headers };
+        let evaluated = self.evaluate(&answer);
+        if let Err(refusal) = &evaluated
+            && !self.is_failure(&answer)
+            && suits(answer.status)
+            && let Some(body) = body.take_whole()
+        {
+            let refused = refusal.first;
+            self.record_pass(key, self.judged(&answer, &evaluated), begun);
+            return Fetched::Passed(PassedResponse { answer, body, refused });
+        }
+        let mut response = Response::new(body);
+        (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);
+        Fetched::Left(Box::new(Ok(Received { response, delay, purged_before })))
+    }
+}

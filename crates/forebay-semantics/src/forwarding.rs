@@ -58,6 +58,9 @@ const CLAIMS: [&str; 26] = [
 /// Common prefix of `x-forwarded-for`, `-host`, `-prefix` and their like.
 const CLAIM_PREFIX: &str = "x-forwarded";
 
+/// Size of most addresses as text, with a separator.
+const ADDRESS_USUAL: usize = 18;
+
 /// Sender of a request, as described to the origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
@@ -82,7 +85,7 @@ impl Sender<'_> {
     /// address is known.
     #[must_use]
     pub fn forwarded_for(&self) -> Option<String> {
-        let mut text = String::new();
+        let mut text = String::with_capacity(ADDRESS_USUAL * (1 + self.proxies.len()));
         for address in self.client.ip().iter().chain(self.proxies) {
             if !text.is_empty() {
                 text.push_str(", ");
@@ -149,7 +152,7 @@ pub fn replace_forwarding(
     for name in &claims {
         headers.remove(name);
     }
-    let forwarded_for = sender.forwarded_for().map(HeaderValue::try_from);
+    let forwarded_for = sender.forwarded_for().map(|addresses| HeaderValue::from_str(&addresses));
     if let Some(Ok(addresses)) = forwarded_for {
         headers.insert(FORWARDED_FOR, addresses);
     }

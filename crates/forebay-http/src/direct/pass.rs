@@ -32,9 +32,6 @@ use crate::site::Site;
 /// Size of most heads in bytes.
 const HEAD_USUAL: usize = 512;
 
-/// Number of fields of most requests, with those that are added for the origin.
-const FIELDS_USUAL: usize = 24;
-
 /// Plain request that no fresh response in memory answers.
 #[derive(Clone, Copy)]
 pub(super) struct Missed<'a> {
@@ -70,7 +67,7 @@ impl DirectResponses {
         &self,
         missed: &Missed<'_>,
         exchanges: &Exchanges,
-    ) -> Option<DirectFetch> {
+    ) -> Option<Box<DirectFetch>> {
         let Missed { head, request, site, slot, peer, authority, target, lookup, begun } = *missed;
         let (service, engine) = (&self.service, self.service.engine());
         if !site.has_direct_passes || !is_plain(request, lookup) || service.is_traced() {
@@ -117,7 +114,7 @@ impl DirectResponses {
             let answer = pin!(pass.run());
             interims.before(answer).await
         });
-        Some(DirectFetch { head, response })
+        Some(Box::new(DirectFetch { head, response }))
     }
 }
 
@@ -127,7 +124,6 @@ impl Pass {
         let Self { service, handover, slot, key, credentials, why, request, record } = self;
         let (id, begun) = (request.id, record.begun);
         let pending = PendingRecord::of(&service, id, record);
-        pending.set_site(slot);
         pending.set_key(key.borrowed());
         let _waits = service.metrics().waits(&request.site.settings.id);
         let purges = service.engine().purges_so_far();
@@ -142,7 +138,8 @@ impl Pass {
             }
             Fetched::Left(result) => {
                 pending.leave();
-                handover.put(Prefetch { begun, id, result: Prefetched::new(*result, purges) });
+                let result = Arc::new(Prefetched::new(*result, purges));
+                handover.put(Prefetch { begun, id, result });
                 None
             }
         }
@@ -158,9 +155,9 @@ fn is_plain(request: &PlainRequest<'_>, lookup: &Lookup<'_>) -> bool {
 
 /// Returns the header fields of a plain request, whose head has these bytes.
 fn headers_of(head: &Bytes) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(FIELDS_USUAL);
     let start = memchr::memchr(b'\n', head)? + 1;
     let mut rest = head.get(start..head.len() - b"\r\n".len())?;
+    let mut headers = HeaderMap::with_capacity(memchr::memchr_iter(b'\n', rest).count());
     while let Some(line) = FieldLine::first_of(rest) {
         let name = HeaderName::from_bytes(line.name).ok()?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(line.value.trimmed())).ok()?;

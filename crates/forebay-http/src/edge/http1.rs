@@ -239,7 +239,7 @@ mod tests {
             });
             let head = Bytes::copy_from_slice(received);
             match received.starts_with(b"GET /fetched") {
-                true => DirectAnswer::Begun(DirectFetch { head, response }),
+                true => DirectAnswer::Begun(Box::new(DirectFetch { head, response })),
                 false => DirectAnswer::Left,
             }
         }

@@ -1,6 +1,7 @@
 //! Fetch of a response for one client only, without a load of the engine.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +37,7 @@ pub(crate) struct Prefetch {
     pub(crate) begun: Duration,
     /// Id of the request, which the origin got.
     pub(crate) id: RequestId,
-    pub(crate) result: Prefetched,
+    pub(crate) result: Arc<Prefetched>,
 }
 
 /// Result of a request that was sent before its load.

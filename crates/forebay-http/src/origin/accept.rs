@@ -151,33 +151,36 @@ pub(super) fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
 }
 
-/// Forwards an interim response to the client, except for 100 and 101, which concern the connection
-/// to the origin (RFC 9110 section 15.2).
-pub(super) fn forward_interim(interims: &Interims, status: StatusCode, fields: &HeaderMap) {
-    if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
-        return;
-    }
-    let mut fields = fields.clone();
-    hop::strip_hop_by_hop(&mut fields);
-    // RFC 9110 section 8.6: a 1xx has no Content-Length.
-    fields.remove(CONTENT_LENGTH);
-    hop::add_via(&mut fields, Version::HTTP_11);
-    interims.send(status, &fields);
+/// Interim responses before one response: their number, and the client that gets them.
+#[derive(Debug, Default)]
+pub(super) struct InterimRelay {
+    count: AtomicUsize,
+    client: Interims,
 }
 
-/// Counter of the interim responses before one response.
-#[derive(Debug, Default)]
-pub(super) struct InterimCounter(AtomicUsize);
+impl InterimRelay {
+    pub(super) fn new(client: Interims) -> Self {
+        Self { count: AtomicUsize::new(0), client }
+    }
 
-impl InterimCounter {
-    /// Counts one interim response.
-    pub(super) fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// Counts an interim response, and forwards it to the client, except for 100 and 101, which
+    /// concern the connection to the origin (RFC 9110 section 15.2).
+    pub(super) fn forward(&self, status: StatusCode, fields: &HeaderMap) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+            return;
+        }
+        let mut fields = fields.clone();
+        hop::strip_hop_by_hop(&mut fields);
+        // RFC 9110 section 8.6: a 1xx has no Content-Length.
+        fields.remove(CONTENT_LENGTH);
+        hop::add_via(&mut fields, Version::HTTP_11);
+        self.client.send(status, &fields);
     }
 
     /// Returns `true` if there were more than [`INTERIM_MAX`].
     pub(super) fn is_exceeded(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > INTERIM_MAX
+        self.count.load(Ordering::Relaxed) > INTERIM_MAX
     }
 }
 
@@ -265,10 +268,11 @@ mod tests {
 
     #[test]
     fn the_seventeenth_interim_response_is_too_many() {
-        let interims = InterimCounter::default();
-        (0..INTERIM_MAX).for_each(|_| interims.count());
+        let interims = InterimRelay::default();
+        let next = || interims.forward(StatusCode::EARLY_HINTS, &HeaderMap::new());
+        (0..INTERIM_MAX).for_each(|_| next());
         assert!(!interims.is_exceeded());
-        interims.count();
+        next();
         assert!(interims.is_exceeded());
     }
 }

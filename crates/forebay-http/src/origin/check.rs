@@ -8,7 +8,7 @@ use http::uri::Uri;
 use http::{HeaderValue, Request};
 use tokio::time::{sleep, timeout};
 
-use super::accept::InterimCounter;
+use super::accept::InterimRelay;
 use super::connection::SendError;
 use super::endpoint::Endpoint;
 use super::group::Group;
@@ -83,7 +83,7 @@ impl Checks {
         headers.insert(HOST, host.unwrap_or_else(|| HeaderValue::from_static("localhost")));
         headers.insert(USER_AGENT, AGENT);
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        let interims = InterimCounter::default();
+        let interims = Arc::new(InterimRelay::default());
         let sent = link.send(request, &interims).await;
         drop(link.detach());
         match sent {

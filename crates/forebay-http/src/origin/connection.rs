@@ -23,7 +23,7 @@ use hyper::client::conn::TrySendError;
 
 use self::driven::Driven;
 use self::plain::{Exchanged, PlainRequest};
-use super::accept::{HeadLimits, InterimCounter, digits};
+use super::accept::{HeadLimits, InterimRelay, digits};
 use super::body::ReceivedBody;
 use super::fault::ClientFault;
 use super::progress::TrackedBody;
@@ -107,7 +107,7 @@ impl Connection {
     pub(super) async fn send(
         &mut self,
         request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         let answered = self.exchange(request, interims).await;
         self.is_used |= answered.is_ok();
@@ -117,7 +117,7 @@ impl Connection {
     async fn exchange(
         &mut self,
         request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         if matches!(self.http, Http::Idle(_))
             && let Some(plain) = PlainRequest::of(&request)

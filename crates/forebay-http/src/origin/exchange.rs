@@ -14,7 +14,7 @@ use http_body::Body;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::accept::{InterimCounter, InvalidHead, forward_interim, validate_head};
+use super::accept::{InterimRelay, InvalidHead, validate_head};
 use super::body::{ConnectionPermits, ReceivedBody};
 use super::connection::SendError;
 use super::endpoint::{Endpoint, InFlight, RequestKind};
@@ -72,9 +72,9 @@ impl Origin {
         again: Again<'_>,
         progress: &Progress,
     ) -> Result<(Exchanged, Option<InFlight>), LoadError> {
-        let interims = Arc::new(InterimCounter::default());
+        let interims = Arc::new(InterimRelay::new(request.interims.clone()));
         let affinity = self.group.affinity(&request);
-        let mut request = self.http_request(*request, progress, &interims);
+        let mut request = http_request(*request, progress);
         let mut retrying = Retrying::new(self.retries.as_ref(), again);
         loop {
             let Some(chosen) = self.group.choose(affinity, retrying.tried()) else {
@@ -98,7 +98,7 @@ impl Origin {
                         .map_err(|failed| failed.error);
                 }
                 Next::Unsent(unsent) => unsent,
-                Next::Again(again) => self.http_request(again(), progress, &interims),
+                Next::Again(again) => http_request(again(), progress),
             };
         }
     }
@@ -108,7 +108,7 @@ impl Origin {
         &self,
         endpoint: &Arc<Endpoint>,
         mut request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        interims: &Arc<InterimRelay>,
     ) -> Result<Exchanged, FailedExchange> {
         let kind = RequestKind::of(&request);
         let mut retired = 0;
@@ -170,30 +170,21 @@ impl Origin {
             SendError::Interims => LoadError::origin(InvalidHead::Interims).into(),
         }
     }
+}
 
-    fn http_request(
-        &self,
-        request: FetchRequest,
-        progress: &Progress,
-        interims: &Arc<InterimCounter>,
-    ) -> Box<Request<TrackedBody>> {
-        let FetchRequest { method, target, headers, body, interims: client, .. } = request;
-        let is_sized = body.size_hint().exact().is_some();
-        let mut request = Box::new(Request::new(progress.track(body)));
-        *request.method_mut() = method;
-        *request.uri_mut() = Uri::from(target);
-        *request.headers_mut() = headers;
-        if !is_sized {
-            // Without it, hyper sends no body with a GET.
-            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        let counted = interims.clone();
-        hyper::ext::on_informational(&mut request, move |interim| {
-            counted.count();
-            forward_interim(&client, interim.status(), interim.headers());
-        });
-        request
+/// Returns a request in the form of hyper.
+fn http_request(request: FetchRequest, progress: &Progress) -> Box<Request<TrackedBody>> {
+    let FetchRequest { method, target, headers, body, .. } = request;
+    let is_sized = body.size_hint().exact().is_some();
+    let mut request = Box::new(Request::new(progress.track(body)));
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from(target);
+    *request.headers_mut() = headers;
+    if !is_sized {
+        // Without it, hyper sends no body with a GET.
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+    request
 }
 
 /// Awaits `exchange`, with a timeout. Each iteration of the loop means that the client delayed its

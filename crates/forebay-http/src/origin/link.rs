@@ -1,8 +1,10 @@
 //! Way of one request to an endpoint: a connection of its own, or a place on a shared one.
 
+use std::sync::Arc;
+
 use http::{Request, Response};
 
-use super::accept::InterimCounter;
+use super::accept::InterimRelay;
 use super::body::ReceivedBody;
 use super::connection::{Connection, SendError};
 use super::http2::StreamLease;
@@ -23,7 +25,7 @@ impl Link {
     pub(super) async fn send(
         &mut self,
         request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         match self {
             Self::Stream(stream) => {

@@ -76,7 +76,11 @@ impl LoadFeed {
 
     /// Takes all loads out of the feed.
     pub fn drain(&self) -> impl Iterator<Item = LoadEntry> {
-        std::mem::take(&mut *self.waiting.lock()).entries.into_iter()
+        let mut waiting = self.waiting.lock();
+        // The next second will probably have as many.
+        let next = VecDeque::with_capacity(waiting.entries.len());
+        waiting.bytes = 0;
+        std::mem::replace(&mut waiting.entries, next).into_iter()
     }
 
     /// Returns the number of loads that were dropped because the feed was full.

@@ -54,7 +54,7 @@ pub(crate) enum DirectAnswer {
     /// The response is in the output. The number is the length of the request head.
     Written(usize),
     /// The response is fetched.
-    Begun(DirectFetch),
+    Begun(Box<DirectFetch>),
     /// The scanner and hyper must handle the bytes. The output is unchanged.
     Left,
 }

@@ -86,7 +86,7 @@ pub struct Guarded<S> {
     /// Unwritten rest of its responses.
     output: PendingOutput,
     /// Request whose response it fetches.
-    fetch: Option<DirectFetch>,
+    fetch: Option<Box<DirectFetch>>,
     /// Set if the withheld bytes begin with a request that it has left to hyper.
     is_for_hyper: bool,
     /// Set while responses that were written without hyper may not be flushed.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_core::KeyRef;
 use http::header::{HOST, REFERER, USER_AGENT};
@@ -47,22 +48,22 @@ impl<'s> PendingRecord<'s> {
         prefetch: Option<Prefetch>,
     ) -> Self {
         let (begun, id, prefetched) = match prefetch {
-            Some(Prefetch { begun, id, result }) => (begun, id, Some(Arc::new(result))),
+            Some(Prefetch { begun, id, result }) => (begun, id, Some(result)),
             None => (service.engine().clock().exact(), service.request_id(), None),
         };
-        let access =
+        let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
+        record.status = ABORTED;
+        record.access =
             service.may_need_fields().then(|| access_fields(service, request, connection, id));
-        let record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
-        let mut pending = Self::of(service, id, Record { access, ..record });
-        pending.prefetched = prefetched;
-        pending
+        let (site, key) = (AtomicU16::new(SiteSlot::NONE.0), AtomicU64::new(0));
+        Self { service, id, record: Some(record), prefetched, site, key }
     }
 
-    /// Begins with the record of a request.
-    pub(crate) fn of(service: &'s Service, id: RequestId, record: Record) -> Self {
-        let record = Some(Record { status: ABORTED, ..record });
-        let (site, key) = (AtomicU16::new(SiteSlot::NONE.0), AtomicU64::new(0));
-        Self { service, id, record, prefetched: None, site, key }
+    /// Begins with the record of a request that a site has.
+    pub(crate) fn of(service: &'s Service, id: RequestId, mut record: Record) -> Self {
+        record.status = ABORTED;
+        let (site, key) = (AtomicU16::new(record.labels.site.0), AtomicU64::new(0));
+        Self { service, id, record: Some(record), prefetched: None, site, key }
     }
 
     /// Returns the result of a request to the origin that was sent before.
@@ -86,7 +87,7 @@ impl<'s> PendingRecord<'s> {
     }
 
     /// Sets the site of a request that may end without a response.
-    pub(crate) fn set_site(&self, site: SiteSlot) {
+    pub(super) fn set_site(&self, site: SiteSlot) {
         self.site.store(site.0, Ordering::Relaxed);
     }
 
@@ -103,28 +104,37 @@ impl<'s> PendingRecord<'s> {
     }
 
     /// Lets the response be recorded when it ends. Its head is made now.
-    pub(super) fn answered(self, response: &mut Response<ResponseBody>) {
+    pub(super) fn answered(mut self, response: &mut Response<ResponseBody>) {
         if let Some(KeyHash(hit)) = response.extensions().get() {
             self.key.store(*hit, Ordering::Relaxed);
         }
-        let (labels, service) = (response.body().labels().unwrap_or(Labels::REFUSED), self.service);
-        let Some(record) = self.finish(labels, response.status()) else { return };
+        let labels = response.body().labels().unwrap_or(Labels::REFUSED);
+        let head = self.complete(labels, response.status());
         if response.body().timing().is_sent {
-            server_timing::add(response, labels.cache, record.head.unwrap_or_default());
+            server_timing::add(response, labels.cache, head);
         }
-        service.record(response, record);
+        if let Some(record) = self.record.take() {
+            self.service.record(response, record);
+        }
     }
 
     /// Returns the record of the response, whose head is made now.
     pub(crate) fn finish(mut self, labels: Labels, status: StatusCode) -> Option<Record> {
-        let mut record = self.record.take()?;
+        self.complete(labels, status);
+        self.record.take()
+    }
+
+    /// Notes the head of the response, which is made now. Returns the time from the request to it.
+    fn complete(&mut self, labels: Labels, status: StatusCode) -> Duration {
+        let key = self.key();
+        let Some(record) = &mut self.record else { return Duration::ZERO };
         (record.labels, record.status) = (labels, status.as_u16());
-        let now = self.service.engine().clock().exact();
-        record.head = Some(now.saturating_sub(record.begun));
+        let head = self.service.engine().clock().exact().saturating_sub(record.begun);
+        record.head = Some(head);
         if let Some(access) = &mut record.access {
-            access.key = self.key();
+            access.key = key;
         }
-        Some(record)
+        head
     }
 }
 

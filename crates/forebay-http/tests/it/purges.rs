@@ -1,6 +1,6 @@
 //! Tests of purges during a load.
 
-use forebay_core::Reach;
+use forebay_core::{Purge, Reach};
 use forebay_semantics::Scheme;
 use forebay_testkit::client::{Client, Request};
 use forebay_testkit::gate::Gate;
@@ -67,6 +67,40 @@ async fn a_body_in_transfer_during_a_purge_is_not_stored() -> anyhow::Result<()>
     assert_eq!(reply.text(), "beginning end");
     assert_eq!(after.ask(&Request::get("/a")).await?.text(), "new");
     assert_eq!(origin.requests(), 2);
+    Ok(())
+}
+
+/// A request for a key whose responses are not shared is sent before its load begins.
+#[tokio::test]
+async fn a_response_that_may_be_stored_again_is_not_stored_after_a_purge() -> anyhow::Result<()> {
+    for (purge, requests) in [(None, 2), (Some("url"), 3), (Some("all"), 3)] {
+        let gate = Gate::new();
+        let own = Answer::ok("own").field("Cache-Control", "no-store");
+        let answers = vec![own, fresh("old").wait(&gate), fresh("new")];
+        let origin = Origin::in_turn(answers).await?;
+        let server = TestServer::start(origin.address(), &[]).await?;
+        let mut client = Client::connect(server.address).await?;
+        assert_eq!(client.ask(&Request::get("/a")).await?.text(), "own");
+        client.send(&Request::get("/a")).await?;
+        origin.wait_requests(2).await?;
+        match purge {
+            Some("url") => {
+                let (scheme, host) = (Scheme::Http, "test.example");
+                server.service.purge_url(scheme, host, "/a", Reach::Hard).await;
+            }
+            Some(_) => {
+                server.service.engine().purge(&Purge::All, Reach::Hard).await;
+            }
+            None => {}
+        }
+        gate.open();
+        assert_eq!(client.reply().await?.text(), "old");
+        let expected = if purge.is_some() { "new" } else { "old" };
+        for _ in 0..2 {
+            assert_eq!(client.ask(&Request::get("/a")).await?.text(), expected, "{purge:?}");
+        }
+        assert_eq!(origin.requests(), requests, "{purge:?}");
+    }
     Ok(())
 }
 

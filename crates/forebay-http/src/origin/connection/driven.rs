@@ -7,6 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::SendError;
-use crate::origin::accept::{HeadLimits, InterimCounter};
+use crate::origin::accept::{HeadLimits, InterimRelay};
 use crate::origin::progress::TrackedBody;
 use crate::origin::stream::OriginStream;
 
@@ -46,9 +47,13 @@ impl Driven {
     /// Sends a request, and returns the head of the final response.
     pub(super) async fn send(
         &mut self,
-        request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        mut request: Box<Request<TrackedBody>>,
+        interims: &Arc<InterimRelay>,
     ) -> Result<Response<Incoming>, SendError> {
+        let relay = interims.clone();
+        hyper::ext::on_informational(&mut request, move |interim| {
+            relay.forward(interim.status(), interim.headers());
+        });
         let mut response = pin!(self.sender.try_send_request(*request));
         poll_fn(|cx| {
             let driven = poll(&mut self.driver, cx);

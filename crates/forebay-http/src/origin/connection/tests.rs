@@ -55,7 +55,7 @@ fn request(method: &Method) -> Box<Request<TrackedBody>> {
 
 /// Sends a request, and reads the whole response.
 async fn exchange(connection: &mut Connection, method: &Method) -> Option<Seen> {
-    let response = connection.send(request(method), &InterimCounter::default()).await.ok()?;
+    let response = connection.send(request(method), &Arc::default()).await.ok()?;
     let (parts, body) = response.into_parts();
     let mut collected = pin!(body.collect());
     let body = poll_fn(|cx| {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::pool::Http2List;
 use super::request::{Copied, Failure, to_http1, to_http2};
-use crate::origin::accept::{HeadLimits, InterimCounter};
+use crate::origin::accept::{HeadLimits, InterimRelay};
 use crate::origin::connection::{OpenConnection, SendError};
 use crate::origin::progress::TrackedBody;
 use crate::origin::stream::OriginStream;
@@ -212,7 +212,7 @@ impl StreamLease {
     pub(in crate::origin) async fn send(
         &self,
         mut request: Box<Request<TrackedBody>>,
-        interims: &InterimCounter,
+        interims: &InterimRelay,
     ) -> Result<Response<Incoming>, SendError> {
         let Some(mut sender) = self.connection.sender() else {
             return Err(SendError::Retired(request));

@@ -16,14 +16,19 @@ use crate::request_guard::direct::DirectFetch;
 
 impl<S> Guarded<S> {
     /// Keeps a fetch of the request at `at`, and withholds the bytes behind it.
-    pub(super) fn begin_fetch(&mut self, fetch: DirectFetch, buf: &mut ReadBuf<'_>, at: usize) {
+    pub(super) fn begin_fetch(
+        &mut self,
+        fetch: Box<DirectFetch>,
+        buf: &mut ReadBuf<'_>,
+        at: usize,
+    ) {
         self.held = Bytes::copy_from_slice(&buf.filled()[at + fetch.head.len()..]);
         buf.set_filled(at);
         self.fetch = Some(fetch);
         self.timer.exchanges.set_fetching(true);
     }
 
-    fn end_fetch(&mut self) -> Option<DirectFetch> {
+    fn end_fetch(&mut self) -> Option<Box<DirectFetch>> {
         self.timer.exchanges.set_fetching(false);
         self.fetch.take()
     }

@@ -30,7 +30,7 @@ impl DirectResponder for Direct {
     fn respond(&self, received: &[u8], output: &mut DirectOutput, _: &Exchanges) -> DirectAnswer {
         let Some(head) = PlainHead::read(received, |_| true) else { return DirectAnswer::Left };
         if matches!(head.target, "/fetched" | "/left") {
-            return DirectAnswer::Begun(fetch(received, &head));
+            return DirectAnswer::Begun(Box::new(fetch(received, &head)));
         }
         if head.target != "/direct" {
             return DirectAnswer::Left;

@@ -259,10 +259,9 @@ impl Engine {
         markers.get(key, self.clock.now()) == Some(Marked::Private)
     }
 
-    /// Records an answer that was fetched for one caller without a load of the engine, `cost` after
-    /// the fetch began. Requests for the key, with or without credentials as given, are not coalesced
-    /// for the duration `remember`. Call it only while the key
-    /// [is known as private](Self::is_known_private) and memory has no entry for the request.
+    /// Records an unshared answer that was fetched without a flight; `cost` is the duration of the
+    /// fetch. Sets the pass marker of the key and `credentials` for `remember`. Call it only while the
+    /// key [is known as private](Self::is_known_private) and memory has no entry for the request.
     pub fn note_passed(
         &self,
         key: KeyRef<'_>,

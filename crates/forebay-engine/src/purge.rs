@@ -46,9 +46,9 @@ impl Engine {
         self.log.watch(key)
     }
 
-    /// Returns the purges that have begun so far, of any key. A front end that fetches an answer before
-    /// its load begins compares them within the load: if they differ, one may concern the answer, which
-    /// must not be stored. A purge that begins later finds the load itself.
+    /// Returns counts of the purges of all keys that have begun. A front end that sends a request before
+    /// its load begins compares them with those within the load: if they differ, a purge may concern the
+    /// answer, which must not be stored. A purge that begins later finds the load itself.
     #[must_use]
     pub fn purges_so_far(&self) -> PurgesSoFar {
         self.log.purges_so_far()

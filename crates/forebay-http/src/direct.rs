@@ -3,7 +3,7 @@
 //! The request guard passes received bytes here first. A GET or HEAD without body,
 //! range, upgrade or other special fields, whose stored response is fresh, is a direct hit: it is
 //! answered with the stored bytes. Nothing is allocated, and no header map is built. A GET whose
-//! responses are not shared may be a direct pass: it is fetched without a load of the engine. Every
+//! responses are unshared may be a direct pass: it is fetched without a flight of the engine. Every
 //! other request continues to hyper and [`Service::handle`], unchanged.
 //!
 //! Both paths decide with the same functions: those for key, demand, selecting fields and
@@ -35,7 +35,7 @@ use crate::authority::normalise_authority;
 use crate::client::credentials;
 use crate::client::peer::{ConnectionInfo, Peer, Role};
 use crate::compress::choose::choose_as;
-use crate::load::{Prefetch, selecting};
+use crate::load::{HandedRequest, selecting};
 use crate::phase::Phase;
 use crate::record::{
     CacheResult, ConnectionEnd, IS_RECORDED, Labels, LoggedHead, Outcome, Record, RequestFields,
@@ -46,7 +46,7 @@ use crate::rules::{RequestRules, RoutedRequest};
 use crate::service::{Service, secure};
 use crate::site::{Site, key};
 
-use pass::Missed;
+use pass::DirectMiss;
 use request::PlainRequest;
 use response::Written;
 
@@ -57,18 +57,18 @@ pub(crate) struct DirectResponses {
     handover: Handover,
 }
 
-/// Fetch of the next request that hyper passes to the service, if it was begun without hyper.
+/// Slot for the result of a fetch, which the service takes with the next request from hyper.
 #[derive(Clone, Default)]
-pub(crate) struct Handover(Arc<Mutex<Option<Prefetch>>>);
+pub(crate) struct Handover(Arc<Mutex<Option<HandedRequest>>>);
 
 impl Handover {
-    /// Takes the fetch.
-    pub(crate) fn take(&self) -> Option<Prefetch> {
+    /// Takes the result.
+    pub(crate) fn take(&self) -> Option<HandedRequest> {
         self.0.lock().take()
     }
 
-    fn put(&self, prefetch: Prefetch) {
-        *self.0.lock() = Some(prefetch);
+    fn put(&self, handed: HandedRequest) {
+        *self.0.lock() = Some(handed);
     }
 }
 
@@ -138,7 +138,7 @@ impl DirectResponses {
             let (authority, target) = (&*authority, &*target);
             let head = &received[..request.head.length];
             let missed =
-                Missed { head, request, site, slot, peer, authority, target, lookup, begun };
+                DirectMiss { head, request, site, slot, peer, authority, target, lookup, begun };
             return self.begin_pass(&missed, exchanges).map(DirectAnswer::Begun);
         };
         if let Some(limiter) = limiter
@@ -252,7 +252,7 @@ impl DirectResponder for DirectResponses {
         output: &mut DirectOutput,
         exchanges: &Exchanges,
     ) -> DirectAnswer {
-        self.answer(received, output, exchanges).unwrap_or(DirectAnswer::Left)
+        self.answer(received, output, exchanges).unwrap_or(DirectAnswer::Declined)
     }
 
     fn record(&self, records: &mut [Record], by: ConnectionEnd) {

@@ -49,7 +49,7 @@ pub(crate) use decision::DecisionRecorder;
 pub(crate) use judge::PASS_REMEMBER;
 pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
-pub(crate) use pass::{Fetched, PassedResponse, Prefetch, Prefetched};
+pub(crate) use pass::{Fetched, HandedRequest, HandedResult, PassedResponse};
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
 pub(crate) use selecting::selecting;
 
@@ -141,8 +141,8 @@ pub(crate) struct SentPart {
 pub(crate) struct Received {
     pub(crate) response: Response<OriginBody>,
     pub(crate) delay: Duration,
-    /// Purges before the request, if it was sent before its load began.
-    pub(crate) purged_before: Option<PurgesSoFar>,
+    /// Purges counted before the request, if the direct path has sent it.
+    pub(crate) purges_at_send: Option<PurgesSoFar>,
 }
 
 impl HttpLoad {

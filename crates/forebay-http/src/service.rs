@@ -58,7 +58,7 @@ use self::recorder::ResponseRecorder;
 use self::route::authority;
 use crate::client::peer::{ConnectionInfo, Peer};
 use crate::compress::pool::CompressPool;
-use crate::load::Prefetch;
+use crate::load::HandedRequest;
 use crate::metrics::rules::SiteRules;
 use crate::metrics::{Metrics, MetricsFormat, SiteOrigin};
 use crate::origin::RequestBody;
@@ -274,20 +274,20 @@ impl Service {
         self.handle_during(request, connection, None, None)
     }
 
-    /// Answers one request, and forwards interim responses to the client of `exchange`. `prefetch` is
-    /// the fetch of the request, if it was begun before.
+    /// Answers one request, and forwards interim responses to the client of `exchange`. `handed` is
+    /// the request to the origin that the direct path has sent for it, if there is one.
     pub(crate) async fn handle_during<B>(
         &self,
         request: Request<B>,
         connection: &ConnectionInfo,
         exchange: Option<&Exchange>,
-        prefetch: Option<Prefetch>,
+        handed: Option<HandedRequest>,
     ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let pending = PendingRecord::begin(self, &request, connection, prefetch);
+        let pending = PendingRecord::begin(self, &request, connection, handed);
         let (parts, body) = request.into_parts();
         let context = Context { connection, exchange, pending: &pending };
         let mut response = self.answer(parts, body, context, None).await;

@@ -62,8 +62,8 @@ pub struct SiteSettings {
     pub sort_query: bool,
     /// Request coalescing: which requests for one key share a load.
     pub coalesce: Coalesce,
-    /// Answers plain HTTP/1 hits from memory, and passes plain responses that are not shared, without
-    /// hyper and the full request parser if `true`.
+    /// Answers plain HTTP/1 hits from memory, and passes small unshared responses, without hyper and the
+    /// full request parser if `true`.
     /// Responses are the same; `false` helps to find out whether a defect is in this path.
     pub direct_hits: bool,
     /// Maximum number of requests per second, of all clients of the site in this process, that
@@ -160,9 +160,9 @@ impl SiteSettings {
         Ok(self)
     }
 
-    /// Returns `true` if responses that are not shared may be passed without hyper: no setting edits or
-    /// encodes them, limits their requests, or looks for another response first.
-    pub(crate) fn has_direct_passes(&self) -> bool {
+    /// Returns `true` if the settings permit direct passes: none edits or encodes unshared responses,
+    /// limits their requests, or looks for another response first.
+    pub(crate) fn allows_direct_passes(&self) -> bool {
         self.direct_hits
             && self.rule_set.is_empty()
             && self.transforms.is_empty()

@@ -57,9 +57,8 @@ pub struct Site {
     pub(crate) rate_limiter: Option<Arc<RateLimiter>>,
     /// Targets of responses with `No-Vary-Search`, if the site honours it.
     pub(crate) equal_queries: Option<EqualQueries>,
-    /// `true` if nothing of the settings concerns responses that are not shared, so that they may be
-    /// passed without hyper.
-    pub(crate) has_direct_passes: bool,
+    /// `true` if the settings permit direct passes.
+    pub(crate) allows_direct_passes: bool,
 }
 
 /// Returns the marker of this process and a site.
@@ -90,7 +89,7 @@ impl Site {
         let (facts, loop_marker) = (settings.facts(), loop_marker(&settings.id));
         let (warnings, reloads) = (WarningLimits::default(), ReloadCounter::default());
         let equal_queries = settings.no_vary_search.then(EqualQueries::default);
-        let has_direct_passes = settings.has_direct_passes();
+        let allows_direct_passes = settings.allows_direct_passes();
         Arc::new(Self {
             settings,
             origin,
@@ -101,7 +100,7 @@ impl Site {
             reloads,
             rate_limiter,
             equal_queries,
-            has_direct_passes,
+            allows_direct_passes,
         })
     }
 

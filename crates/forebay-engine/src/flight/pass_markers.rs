@@ -10,8 +10,8 @@ use crate::runtime::bounded_map::BoundedMap;
 /// Bytes of one marker besides its key.
 const OVERHEAD: u64 = 96;
 
-/// Part of its duration after which a marker is renewed: one tenth.
-const RENEWED_AFTER: u32 = 10;
+/// A marker is renewed after its duration divided by this number.
+const RENEWAL_DIVISOR: u32 = 10;
 
 /// Markers by key. Each holds until its end unless it is renewed, and is removed when an answer
 /// arrives that may be shared.
@@ -34,13 +34,12 @@ impl PassMarkers {
         Arc::new(Self { by_key: BoundedMap::new(OVERHEAD) })
     }
 
-    /// Marks a key for the duration `remember`. A marker that was made in the first tenth of it is
-    /// not made again.
+    /// Marks a key for the duration `remember`. A marker younger than a tenth of it is kept as it is.
     pub(crate) fn mark(&self, key: KeyRef<'_>, why: Marked, now: Timestamp, remember: Duration) {
         if remember.is_zero() {
             return;
         }
-        let enough = now.plus(remember - remember / RENEWED_AFTER);
+        let enough = now.plus(remember - remember / RENEWAL_DIVISOR);
         if !self.by_key.get(key).is_some_and(|known| known.1 == why && known.0 >= enough) {
             self.by_key.insert(key, (now.plus(remember), why));
         }

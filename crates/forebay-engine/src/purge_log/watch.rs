@@ -24,7 +24,7 @@ pub(crate) struct Watches {
     by_key: Mutex<HashMap<Key, Watching, ahash::RandomState>>,
 }
 
-/// Purges that have begun up to a moment; see [`Engine::purges_so_far`](crate::Engine::purges_so_far).
+/// Counts of the purges that have begun up to a moment; see [`Engine::purges_so_far`](crate::Engine::purges_so_far).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgesSoFar {
     of_keys: u64,

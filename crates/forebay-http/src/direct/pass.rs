@@ -1,9 +1,9 @@
-//! Direct passes: responses for one client only, fetched and written without hyper, and without a load
-//! of the engine.
+//! Direct passes: unshared responses that are fetched and written without hyper's server, and without a
+//! flight of the engine.
 //!
-//! Only a request whose key is known to have such responses begins here. If the response is another
-//! one (it may be stored, it is large or broken, the origin failed), the request goes on to hyper, and
-//! its load begins with the fetch that was made here.
+//! Only a request whose key has a pass marker begins here. If the response does not qualify (it may be
+//! stored, it is large or broken, the origin failed), the request goes on to hyper, and the result of
+//! the fetch replaces the first request of its load.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -20,7 +20,9 @@ use super::request::PlainRequest;
 use super::response::is_framed_by_length;
 use super::{DirectResponses, Handover, request_fields};
 use crate::client::peer::Peer;
-use crate::load::{ClientRequest, Fetched, PASS_REMEMBER, PassedResponse, Prefetch, Prefetched};
+use crate::load::{
+    ClientRequest, Fetched, HandedRequest, HandedResult, PASS_REMEMBER, PassedResponse,
+};
 use crate::phase::Phase;
 use crate::record::{CacheResult, Labels, Outcome, Record, SiteSlot};
 use crate::request_guard::{DirectFetch, DirectResponse, Exchanges, FieldLine};
@@ -34,7 +36,7 @@ const HEAD_USUAL: usize = 512;
 
 /// Plain request that no fresh response in memory answers.
 #[derive(Clone, Copy)]
-pub(super) struct Missed<'a> {
+pub(super) struct DirectMiss<'a> {
     /// Bytes of the head.
     pub(super) head: &'a [u8],
     pub(super) request: &'a PlainRequest<'a>,
@@ -65,12 +67,13 @@ impl DirectResponses {
     #[inline(never)]
     pub(super) fn begin_pass(
         &self,
-        missed: &Missed<'_>,
+        missed: &DirectMiss<'_>,
         exchanges: &Exchanges,
     ) -> Option<Box<DirectFetch>> {
-        let Missed { head, request, site, slot, peer, authority, target, lookup, begun } = *missed;
+        let DirectMiss { head, request, site, slot, peer, authority, target, lookup, begun } =
+            *missed;
         let (service, engine) = (&self.service, self.service.engine());
-        if !site.has_direct_passes || !is_plain(request, lookup) || service.is_traced() {
+        if !site.allows_direct_passes || !is_plain(request, lookup) || service.is_traced() {
             return None;
         }
         let Lookup { key, credentials, .. } = *lookup;
@@ -136,17 +139,17 @@ impl Pass {
                 service.metrics().count_lookup(why);
                 finish(&request, pending, slot, passed)
             }
-            Fetched::Left(result) => {
+            Fetched::NeedsFlight(result) => {
                 pending.leave();
-                let result = Arc::new(Prefetched::new(*result, purges));
-                handover.put(Prefetch { begun, id, result });
+                let result = Arc::new(HandedResult::new(*result, purges));
+                handover.put(HandedRequest { begun, id, result });
                 None
             }
         }
     }
 }
 
-/// Returns `true` if the request demands nothing of the response that a hit on it would not give.
+/// Returns `true` for a GET without conditions, `no-store`, `only-if-cached` and other demands.
 fn is_plain(request: &PlainRequest<'_>, lookup: &Lookup<'_>) -> bool {
     let demand = lookup.demand;
     let is_plain = demand.is_plain() && !demand.no_store && !demand.only_if_cached;
@@ -192,7 +195,7 @@ fn finish(
     Some(DirectResponse { head: encode(status, &headers, body.len()), body, record })
 }
 
-/// Encodes the head of a response. The length of the body is that of the field, if there is one.
+/// Encodes the head of a response. `length` is its `Content-Length`, unless it has that field.
 fn encode(status: StatusCode, headers: &HeaderMap, length: usize) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_USUAL);
     let reason = status.canonical_reason().unwrap_or_default();
@@ -262,7 +265,7 @@ mod tests {
             let head = format!("{method} /a HTTP/1.1\r\nhost: h.example\r\n{field}\r\n");
             direct.respond(head.as_bytes(), &mut DirectOutput::default(), &exchanges)
         };
-        assert!(matches!(respond("GET", ""), DirectAnswer::Left), "nothing is known");
+        assert!(matches!(respond("GET", ""), DirectAnswer::Declined), "nothing is known");
         let request = Request::get("/a").header("host", "h.example").body(Empty::new()).unwrap();
         let ordinary = service.handle(request, &info).await.into_parts().0;
         let DirectAnswer::Begun(fetch) = respond("GET", "") else { panic!("it begins") };
@@ -280,7 +283,7 @@ mod tests {
             ("GET", "cache-control: only-if-cached\r\n"),
             ("GET", "cookie: a=1\r\n"),
         ] {
-            assert!(matches!(respond(method, field), DirectAnswer::Left), "{method} {field}");
+            assert!(matches!(respond(method, field), DirectAnswer::Declined), "{method} {field}");
         }
     }
 }

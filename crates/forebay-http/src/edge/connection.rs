@@ -124,7 +124,7 @@ impl Connections {
         service_fn(move |mut request: Request<Incoming>| {
             let exchange = exchanges.open();
             let rejection = exchanges.rejection().map(|why| (why, counters.next_rejection()));
-            let (service, info, prefetch) = (service.clone(), info.clone(), handover.take());
+            let (service, info, handed) = (service.clone(), info.clone(), handover.take());
             // hyper sets it for each request for another protocol.
             let upgrade = request.extensions_mut().remove::<OnUpgrade>();
             let http_1_0 =
@@ -132,7 +132,7 @@ impl Connections {
             let asked = upgrade.map(|_| tunnel.clone());
             async move {
                 let mut response = match rejection {
-                    None => service.handle_during(request, &info, Some(&exchange), prefetch).await,
+                    None => service.handle_during(request, &info, Some(&exchange), handed).await,
                     Some((why, number)) => respond_to_rejected(why, number, &service, &info),
                 };
                 if let Some(stays) = http_1_0 {

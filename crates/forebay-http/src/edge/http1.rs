@@ -72,7 +72,7 @@ where
         self.stop_hyper();
     }
 
-    /// Lets hyper end the connection, unless a response is fetched without it.
+    /// Lets hyper end the connection, unless the direct path waits for a response.
     fn stop_hyper(&mut self) {
         if let State::Serving(connection) = &mut self.state
             && !self.exchanges.is_fetching()
@@ -240,7 +240,7 @@ mod tests {
             let head = Bytes::copy_from_slice(received);
             match received.starts_with(b"GET /fetched") {
                 true => DirectAnswer::Begun(Box::new(DirectFetch { head, response })),
-                false => DirectAnswer::Left,
+                false => DirectAnswer::Declined,
             }
         }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::decision::DecisionRecorder;
 use super::selecting::selecting;
-use super::{Prefetched, Received};
+use super::{HandedResult, Received};
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
@@ -73,8 +73,8 @@ pub(crate) struct ClientRequest {
     pub(crate) trace: Option<Arc<LoadTrace>>,
     /// Duration of the first load that has ended.
     pub(crate) origin_time: OnceLock<Duration>,
-    /// Response that was fetched before the load, in place of that to the first request.
-    pub(crate) prefetched: Option<Arc<Prefetched>>,
+    /// Result of a request that the direct path has sent. It replaces the first request of the load.
+    pub(crate) handed: Option<Arc<HandedResult>>,
 }
 
 impl Select for ClientRequest {
@@ -262,7 +262,7 @@ impl ClientRequest {
         again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
-        if let Some(fetched) = self.prefetched.as_ref().and_then(|prefetched| prefetched.take()) {
+        if let Some(fetched) = self.handed.as_ref().and_then(|handed| handed.take()) {
             return fetched;
         }
         self.check_request_transforms()?;
@@ -275,7 +275,7 @@ impl ClientRequest {
         let (mut parts, body) = response.into_parts();
         let body = self.cut_json(&mut parts, body).await?;
         stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);
-        Ok(Received { response: Response::from_parts(parts, body), delay, purged_before: None })
+        Ok(Received { response: Response::from_parts(parts, body), delay, purges_at_send: None })
     }
 
     /// Builds a GET whose response may be stored, without the client's conditions and range. `with`

@@ -90,7 +90,7 @@ impl ClientRequest {
         self.add_decision(decision, tags(loaded));
     }
 
-    /// Records that a response was passed to its client, which the request began at `begun`.
+    /// Records the decision to pass a response. `begun` is the start of its fetch.
     pub(super) fn record_pass(&self, key: KeyRef<'_>, judged: Judged, begun: Duration) {
         let mut decision = self.decision(key, Decided::Passed, begun);
         judged.add_to(&mut decision);

@@ -33,7 +33,7 @@ use crate::site::tags;
 use crate::stored::head::Answer;
 
 /// Time for which requests of a key are not coalesced after a response that must not be shared.
-/// Each further one renews it.
+/// Each further one renews it, at most once a second.
 pub(crate) const PASS_REMEMBER: Duration = Duration::from_secs(10);
 
 /// Minimum lifetime that is spread: 5 % of a shorter one is below a second, the unit of HTTP.
@@ -57,17 +57,17 @@ impl LoadState {
     /// Evaluates a full response.
     pub(super) fn judge(
         &self,
-        Received { response, delay, purged_before }: Received,
+        Received { response, delay, purges_at_send }: Received,
         prior: Option<&Entry>,
     ) -> Result<Loaded, LoadError> {
         let (parts, body) = response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
         let cookies = self.request.take_cookies(&mut answer);
         match self.evaluate(&answer) {
-            // A purge in between did not find this load.
-            Ok(_) if purged_before.is_some_and(|before| self.engine.purges_so_far() != before) => {
+            // A purge since the request was sent did not find this load, which did not exist yet.
+            Ok(_) if purges_at_send.is_some_and(|before| self.engine.purges_so_far() != before) => {
                 answer.headers.extend(cookies);
-                return self.pass(answer, body).map(unremembered);
+                return self.pass(answer, body).map(without_marker);
             }
             Ok(kept) => {
                 let meta = self.request.meta(&answer, &kept, delay);
@@ -244,7 +244,7 @@ impl LoadState {
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
         let _ = self.evaluate(&answer);
-        self.pass(answer, body).map(unremembered)
+        self.pass(answer, body).map(without_marker)
     }
 
     /// An error replaces an entry only if it states its freshness (frameworks add an ETag to every
@@ -281,8 +281,8 @@ impl LoadState {
     }
 }
 
-/// Lets other requests be coalesced after this response.
-fn unremembered(loaded: Loaded) -> Loaded {
+/// Sets `remember` to zero, so that the response neither sets nor renews a pass marker.
+fn without_marker(loaded: Loaded) -> Loaded {
     match loaded {
         Loaded::Pass(passed) => Loaded::Pass(Passed { remember: Duration::ZERO, ..passed }),
         failed => failed,

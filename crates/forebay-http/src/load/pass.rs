@@ -1,4 +1,4 @@
-//! Fetch of a response for one client only, without a load of the engine.
+//! Fetch of an unshared response without a flight of the engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::stored::head::Answer;
 
 /// Result of a fetch for one client.
 pub(crate) enum Fetched {
-    /// The response is for this client only, and has arrived whole.
+    /// The response is unshared, and has arrived whole.
     Passed(PassedResponse),
-    /// A load has to handle the result.
-    Left(Box<Result<Received, LoadError>>),
+    /// The ordinary path must handle the result.
+    NeedsFlight(Box<Result<Received, LoadError>>),
 }
 
 /// Response that was not stored.
@@ -31,40 +31,40 @@ pub(crate) struct PassedResponse {
     pub(crate) refused: Unstorable,
 }
 
-/// Fetch of a request that was begun before its load.
-pub(crate) struct Prefetch {
+/// Request that the direct path has sent to the origin, and hands over to the ordinary path.
+pub(crate) struct HandedRequest {
     /// Time of the request, on the clock of the engine.
     pub(crate) begun: Duration,
     /// Id of the request, which the origin got.
     pub(crate) id: RequestId,
-    pub(crate) result: Arc<Prefetched>,
+    pub(crate) result: Arc<HandedResult>,
 }
 
-/// Result of a request that was sent before its load.
-pub(crate) struct Prefetched(Mutex<Option<Result<Received, LoadError>>>);
+/// Result of a request that the direct path has sent to the origin.
+pub(crate) struct HandedResult(Mutex<Option<Result<Received, LoadError>>>);
 
-impl Prefetched {
-    /// Creates the result of a request before which these purges had begun.
-    pub(crate) fn new(result: Result<Received, LoadError>, before: PurgesSoFar) -> Self {
-        let early = |received| Received { purged_before: Some(before), ..received };
+impl HandedResult {
+    /// Creates a result. `purges` were counted before the request was sent.
+    pub(crate) fn new(result: Result<Received, LoadError>, purges: PurgesSoFar) -> Self {
+        let early = |received| Received { purges_at_send: Some(purges), ..received };
         Self(Mutex::new(Some(result.map(early))))
     }
 
-    /// Takes the result, the first time.
+    /// Returns the result once, then `None`.
     pub(super) fn take(&self) -> Option<Result<Received, LoadError>> {
         self.0.lock().take()
     }
 }
 
-impl fmt::Debug for Prefetched {
+impl fmt::Debug for HandedResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prefetched").finish_non_exhaustive()
+        f.debug_struct("HandedResult").finish_non_exhaustive()
     }
 }
 
 impl ClientRequest {
-    /// Fetches the response for this client alone. A response that is not stored, with a status that
-    /// `suits`, is passed, and the decision about it recorded.
+    /// Fetches the response for this client alone. A whole response that may not be stored, is no
+    /// failure and has a status that `suits` is passed, and the decision about it recorded.
     pub(crate) async fn fetch_for_one(
         &self,
         key: KeyRef<'_>,
@@ -74,9 +74,9 @@ impl ClientRequest {
         let question = || self.question(|_| {});
         let asked = self.ask_once(Box::new(question()), Some(&question), Audience::Single).await;
         let _ = self.origin_time.set(self.clock.exact().saturating_sub(begun));
-        let Received { response, delay, purged_before } = match asked {
+        let Received { response, delay, purges_at_send } = match asked {
             Ok(received) => received,
-            Err(error) => return Fetched::Left(Box::new(Err(error))),
+            Err(error) => return Fetched::NeedsFlight(Box::new(Err(error))),
         };
         let (parts, mut body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
@@ -92,6 +92,6 @@ impl ClientRequest {
         }
         let mut response = Response::new(body);
         (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);
-        Fetched::Left(Box::new(Ok(Received { response, delay, purged_before })))
+        Fetched::NeedsFlight(Box::new(Ok(Received { response, delay, purges_at_send })))
     }
 }

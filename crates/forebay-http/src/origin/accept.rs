@@ -151,7 +151,7 @@ pub(super) fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
 }
 
-/// Interim responses before one response: their number, and the client that gets them.
+/// Counts the interim responses of one exchange, and forwards them to the client.
 #[derive(Debug, Default)]
 pub(super) struct InterimRelay {
     count: AtomicUsize,

@@ -1,8 +1,8 @@
 //! One HTTP/1.1 connection to an origin.
 //!
 //! A small response to a request without a body is read here ([`plain`]); hyper ([`driven`]) takes
-//! over when a response is not plain, and keeps the connection for some exchanges: an origin whose
-//! responses come in pieces would cost a new connection of hyper for each.
+//! over when a response is not plain, and keeps the socket for some exchanges: for an origin whose
+//! responses come in pieces, its state would otherwise be set up for each.
 
 mod driven;
 mod plain;
@@ -22,18 +22,19 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use self::driven::Driven;
-use self::plain::{Exchanged, PlainRequest};
+use self::plain::{EncodedRequest, PlainResult};
 use super::accept::{HeadLimits, InterimRelay, digits};
 use super::body::ReceivedBody;
 use super::fault::ClientFault;
 use super::progress::TrackedBody;
 use super::stream::{OriginStream, Received};
 
-/// Number of exchanges in a row that hyper was not needed for, after which it gives the connection
-/// back.
+/// Number of exchanges in a row that hyper was not needed for, after which the socket is taken back
+/// from it.
 const NEEDLESS_MAX: u8 = 4;
 
-/// Largest stated length of a body that counts as one that hyper was not needed for.
+/// Largest stated length of a body in bytes that counts as one that hyper was not needed for: it
+/// arrives with its head, as a rule.
 const SMALL_MAX: u64 = 8 << 10;
 
 /// Connection to an origin.
@@ -52,10 +53,11 @@ pub(super) struct Connection {
 
 /// Owner of the socket.
 enum Http {
-    /// No exchange is under way.
+    /// The socket between exchanges, not owned by hyper.
     Idle(OriginStream),
     Hyper(Box<Driven>),
-    /// An exchange was abandoned, or a task drives the connection.
+    /// The socket was taken: an exchange without hyper is in progress or was abandoned, or hyper could
+    /// not take it over.
     Over,
 }
 
@@ -120,7 +122,7 @@ impl Connection {
         interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         if matches!(self.http, Http::Idle(_))
-            && let Some(plain) = PlainRequest::of(&request)
+            && let Some(plain) = EncodedRequest::of(&request)
             && let Some(response) = self.exchange_plainly(plain).await
         {
             return Ok(response.map(ReceivedBody::Whole));
@@ -141,13 +143,13 @@ impl Connection {
 
     /// Sends a request without hyper. Returns `None` if hyper must read the response. If this is
     /// dropped, the connection is, too.
-    async fn exchange_plainly(&mut self, request: PlainRequest) -> Option<Response<Bytes>> {
+    async fn exchange_plainly(&mut self, request: EncodedRequest) -> Option<Response<Bytes>> {
         let mut stream = self.http.take_idle()?;
         let exchanged = request.exchange(&mut stream).await;
         let response = match exchanged {
-            Exchanged::Response(response) => Some(response),
-            Exchanged::Begun(begun) => {
-                stream.resume(begun);
+            PlainResult::Response(response) => Some(response),
+            PlainResult::Takeover(takeover) => {
+                stream.resume(takeover);
                 None
             }
         };
@@ -201,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Prepares a reusable connection for the time until its next exchange.
+    /// Takes the socket of a reusable connection back from hyper after [`NEEDLESS_MAX`] exchanges.
     pub(super) fn rest(&mut self) {
         if self.needless < NEEDLESS_MAX {
             return;

@@ -5,7 +5,7 @@
 //! after its response. RFC 9112 section 9.5 requires that this response is read. So a failed write
 //! is withheld here, and reported when the read side has ended.
 
-mod begun;
+mod takeover;
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use forebay_tls::client::ClientStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::{TcpStream, UnixStream};
 
-pub(super) use self::begun::Begun;
+pub(super) use self::takeover::Takeover;
 
 /// Maximum number of bytes of one read. hyper doubles its read buffer while reads fill it, up to
 /// the bound on a head; one byte less than 64 KiB keeps that buffer at 64 KiB for bodies.
@@ -66,7 +66,7 @@ pub(super) struct OriginStream {
     /// Error of the first failed write while the read side was open.
     write_error: Option<io::Error>,
     /// Exchange that hyper takes over.
-    begun: Option<Box<Begun>>,
+    takeover: Option<Box<Takeover>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +83,16 @@ impl OriginStream {
             has_read: false,
             read_side: ReadSide::Open,
             write_error: None,
-            begun: None,
+            takeover: None,
         }
     }
 
     /// Lets hyper, which is set up on the stream next, take over an exchange.
-    pub(super) fn resume(&mut self, begun: Begun) {
-        self.begun = Some(Box::new(begun));
+    pub(super) fn resume(&mut self, takeover: Takeover) {
+        self.takeover = Some(Box::new(takeover));
     }
 
-    /// Returns `true` if a write has failed, so that only the read side tells more.
+    /// Returns `true` if a write has failed. The read side may still have a response, or the reason.
     pub(super) const fn has_failed(&self) -> bool {
         self.write_error.is_some()
     }
@@ -107,11 +107,11 @@ impl OriginStream {
 
     /// Reads what has arrived of an exchange that hyper takes over, if there is one.
     #[cold]
-    fn poll_begun(&mut self, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Some(begun) = &mut self.begun else { return Poll::Ready(Ok(())) };
-        let (is_over, read) = ready!(begun.poll_read(cx, buf));
+    fn poll_takeover(&mut self, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(takeover) = &mut self.takeover else { return Poll::Ready(Ok(())) };
+        let (is_over, read) = ready!(takeover.poll_read(cx, buf));
         if is_over {
-            self.begun = None;
+            self.takeover = None;
         }
         Poll::Ready(read)
     }
@@ -244,8 +244,8 @@ impl AsyncRead for OriginStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.begun.is_some() {
-            return this.poll_begun(cx, buf);
+        if this.takeover.is_some() {
+            return this.poll_takeover(cx, buf);
         }
         this.inner.set_limit(READ_MAX);
         let before = buf.filled().len();
@@ -267,8 +267,8 @@ impl AsyncWrite for OriginStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Some(begun) = &mut this.begun {
-            return Poll::Ready(Ok(begun.write(bytes.len())));
+        if let Some(takeover) = &mut this.takeover {
+            return Poll::Ready(Ok(takeover.write(bytes.len())));
         }
         let inner = ready!(this.begin_write());
         let written = ready!(Pin::new(inner).poll_write(cx, bytes));
@@ -281,9 +281,9 @@ impl AsyncWrite for OriginStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Some(begun) = &mut this.begun {
+        if let Some(takeover) = &mut this.takeover {
             let length = slices.iter().map(|slice| slice.len()).sum();
-            return Poll::Ready(Ok(begun.write(length)));
+            return Poll::Ready(Ok(takeover.write(length)));
         }
         let inner = ready!(this.begin_write());
         let written = ready!(Pin::new(inner).poll_write_vectored(cx, slices));

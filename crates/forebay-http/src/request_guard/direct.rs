@@ -29,7 +29,7 @@ const RETAINED_MAX: usize = 2 * OUTPUT_MAX;
 
 /// Answers complete request heads in place of hyper.
 pub(crate) trait DirectResponder: Send + Sync {
-    /// Answers the request at the start of the received bytes, or begins to. `exchanges` are those of
+    /// Answers the request at the start of the received bytes, or starts to fetch its response. `exchanges` are those of
     /// the connection.
     fn respond(
         &self,
@@ -53,13 +53,13 @@ impl fmt::Debug for dyn DirectResponder {
 pub(crate) enum DirectAnswer {
     /// The response is in the output. The number is the length of the request head.
     Written(usize),
-    /// The response is fetched.
+    /// The response is being fetched.
     Begun(Box<DirectFetch>),
     /// The scanner and hyper must handle the bytes. The output is unchanged.
-    Left,
+    Declined,
 }
 
-/// Request whose response is fetched.
+/// Request whose response is being fetched.
 pub(crate) struct DirectFetch {
     /// Head of the request.
     pub(crate) head: Bytes,

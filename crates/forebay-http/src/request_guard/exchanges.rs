@@ -35,7 +35,7 @@ pub(super) struct ExchangeState {
     /// Set from the first byte that hyper reads of a request until its response is flushed.
     hyper_is_busy: AtomicBool,
     reader: AtomicWaker,
-    /// Set while a response is fetched that will be written without hyper.
+    /// Set while the direct path waits for a response.
     is_fetching: AtomicBool,
     /// Number of the rejected request on this connection, and the reason.
     rejection: OnceLock<(u64, Rejection)>,
@@ -118,8 +118,8 @@ impl Exchanges {
         self.state.hyper_is_busy.store(is_busy, Ordering::Relaxed);
     }
 
-    /// Returns `true` while a response is fetched that will be written without hyper. The connection
-    /// must not end before.
+    /// Returns `true` while the direct path waits for a response. The connection must stay open until
+    /// then.
     pub(crate) fn is_fetching(&self) -> bool {
         self.state.is_fetching.load(Ordering::Relaxed)
     }

@@ -74,8 +74,8 @@ pub struct Guarded<S> {
     /// Received part of an incomplete head. hyper sees only complete heads, so that the service can
     /// answer an invalid one.
     head: Vec<u8>,
-    /// Bytes received before the guard began, or after a request for another protocol: at most one
-    /// read.
+    /// Bytes received before the guard began, during a fetch, or after a request for another protocol:
+    /// at most one read, and the head of the request that was fetched.
     held: Bytes,
     /// Checked bytes that hyper has not read yet.
     ready: Bytes,
@@ -85,9 +85,9 @@ pub struct Guarded<S> {
     responder: Option<Arc<dyn DirectResponder>>,
     /// Unwritten rest of its responses.
     output: PendingOutput,
-    /// Request whose response it fetches.
+    /// Request whose response the responder is fetching.
     fetch: Option<Box<DirectFetch>>,
-    /// Set if the withheld bytes begin with a request that it has left to hyper.
+    /// Set if `held` begins with a request that the responder has declined after a fetch.
     is_for_hyper: bool,
     /// Set while responses that were written without hyper may not be flushed.
     is_unflushed: bool,
@@ -297,7 +297,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Returns `true` if the client has sent the withheld bytes before the end of its stream.
+    /// Returns `true` if the client has closed its sending side, and `held` has bytes from before.
     fn has_held_until_end(&self) -> bool {
         matches!(self.read_state, ReadState::Over)
             && !self.held.is_empty()

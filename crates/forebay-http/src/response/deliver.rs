@@ -99,7 +99,7 @@ pub(crate) fn deliver_as_it_is(
     Some(response(answer.status, headers, ResponseBody::reader(entry.body.reader())))
 }
 
-/// Returns the `Cache-Status` of a response that its origin or this cache does not let others share.
+/// Returns the `Cache-Status` of a pass.
 pub(crate) fn pass_status(why: Why, status: StatusCode, refused: Unstorable) -> CacheStatus {
     let mut cache_status = CacheStatus::forward(why);
     let status = Some(status.as_u16());

@@ -87,7 +87,7 @@ impl Forward {
                 && stands_for_get(target_of(&request), answered);
             if let Some(watch) = watch.filter(|_| may_store && !is_shaped(&request)) {
                 let response = Response::from_parts(parts, body);
-                let received = Received { response, delay, purged_before: None };
+                let received = Received { response, delay, purges_at_send: None };
                 let watched = PurgeWatch { watch, own: OWN_PURGES, logged };
                 return store(engine, request, key, received, watched).await;
             }

@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Response, StatusCode, Version};
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
-use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HttpLoad, Prefetched};
+use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HandedResult, HttpLoad};
 use crate::origin::{ClientFault, LoadUrgency, RequestBody, no_body};
 use crate::record::decisions::hash;
 use crate::record::{CacheResult, Labels, RequestId, RequestTrace, SiteSlot};
@@ -47,7 +47,7 @@ pub(crate) struct OriginRequest<'s> {
     interims: Interims,
     rules: RequestRules,
     trace: Option<Arc<RequestTrace>>,
-    prefetched: Option<Arc<Prefetched>>,
+    handed: Option<Arc<HandedResult>>,
 }
 
 /// Key, demand and load of one request.
@@ -84,7 +84,7 @@ impl<'s> OriginRequest<'s> {
             interims: Interims::default(),
             rules: routed.rules,
             trace: None,
-            prefetched: None,
+            handed: None,
         }
     }
 
@@ -101,7 +101,7 @@ impl<'s> OriginRequest<'s> {
         parts: &Parts,
     ) -> (Self, Interims) {
         self.trace = context.pending.trace().cloned();
-        self.prefetched = context.pending.prefetched();
+        self.handed = context.pending.handed();
         if let Some(exchange) = context.exchange.filter(|_| parts.version >= Version::HTTP_11) {
             self.interims = exchange.interims();
         }
@@ -350,7 +350,7 @@ impl<'s> OriginRequest<'s> {
             urgency: LoadUrgency::default(),
             trace: self.trace.as_ref().map(|trace| trace.load().clone()),
             origin_time: OnceLock::new(),
-            prefetched: self.prefetched.clone(),
+            handed: self.handed.clone(),
         })
     }
 
@@ -408,8 +408,8 @@ impl<'s> OriginRequest<'s> {
 }
 
 impl Service {
-    /// Returns the request of a client in the form of a load, without a load. `None` if it must not be
-    /// sent.
+    /// Builds the `ClientRequest` of a request without a flight. `None` if it must not be sent to the
+    /// origin.
     pub(crate) fn client_request(
         &self,
         routed: &Routed<'_>,

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::client::peer::ConnectionInfo;
-use crate::load::{Prefetch, Prefetched};
+use crate::load::{HandedRequest, HandedResult};
 use crate::record::{
     ConnectionEnd, KeyHash, Labels, LoggedHead, Record, RequestFields, RequestId, RequestTrace,
     SiteSlot, TRACEPARENT, key_hash,
@@ -31,8 +31,8 @@ pub(crate) struct PendingRecord<'s> {
     service: &'s Service,
     id: RequestId,
     record: Option<Record>,
-    /// Result of a request to the origin that was sent before.
-    prefetched: Option<Arc<Prefetched>>,
+    /// Result of the request that the direct path has sent to the origin.
+    handed: Option<Arc<HandedResult>>,
     /// Site of the request, once it is known.
     site: AtomicU16,
     /// Hash of the key that is fetched; 0 before it is known.
@@ -40,15 +40,15 @@ pub(crate) struct PendingRecord<'s> {
 }
 
 impl<'s> PendingRecord<'s> {
-    /// Notes the request and the time, or those of its fetch.
+    /// Starts the record of a request, with the time and the id of `handed` if it is there.
     pub(super) fn begin<B>(
         service: &'s Service,
         request: &Request<B>,
         connection: &ConnectionInfo,
-        prefetch: Option<Prefetch>,
+        handed: Option<HandedRequest>,
     ) -> Self {
-        let (begun, id, prefetched) = match prefetch {
-            Some(Prefetch { begun, id, result }) => (begun, id, Some(result)),
+        let (begun, id, handed) = match handed {
+            Some(HandedRequest { begun, id, result }) => (begun, id, Some(result)),
             None => (service.engine().clock().exact(), service.request_id(), None),
         };
         let mut record = Record::new(Labels::REFUSED, request.method(), StatusCode::OK, begun);
@@ -56,22 +56,22 @@ impl<'s> PendingRecord<'s> {
         record.access =
             service.may_need_fields().then(|| access_fields(service, request, connection, id));
         let (site, key) = (AtomicU16::new(SiteSlot::NONE.0), AtomicU64::new(0));
-        Self { service, id, record: Some(record), prefetched, site, key }
+        Self { service, id, record: Some(record), handed, site, key }
     }
 
-    /// Begins with the record of a request that a site has.
+    /// Continues a record whose site is known.
     pub(crate) fn of(service: &'s Service, id: RequestId, mut record: Record) -> Self {
         record.status = ABORTED;
         let (site, key) = (AtomicU16::new(record.labels.site.0), AtomicU64::new(0));
-        Self { service, id, record: Some(record), prefetched: None, site, key }
+        Self { service, id, record: Some(record), handed: None, site, key }
     }
 
-    /// Returns the result of a request to the origin that was sent before.
-    pub(super) fn prefetched(&self) -> Option<Arc<Prefetched>> {
-        self.prefetched.clone()
+    /// Returns the result of the request that the direct path has sent to the origin.
+    pub(super) fn handed(&self) -> Option<Arc<HandedResult>> {
+        self.handed.clone()
     }
 
-    /// Leaves the request to another record.
+    /// Drops this record: the ordinary path makes another.
     pub(crate) fn leave(mut self) {
         self.record = None;
     }

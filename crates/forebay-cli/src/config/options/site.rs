@@ -91,10 +91,11 @@ options! {
         "Otherwise every additional instance adds a fetch.";
     SITE_DIRECT_HITS: bool = Site "direct_hits", reader::TRUTH, Value("true");
         "Answers plain hits from memory on a shorter path: GET and HEAD without body, range or \
-         `Connection` options. Small responses to a plain GET that may not be shared take it, too. \
-         Responses are the same on both paths.",
-        "A hit costs about a third, a response that is not shared two thirds. `false` shows whether \
-         a defect is in this path.";
+         `Connection` options. A small unshared response to such a GET takes it, too, except the first \
+         one of a URL, in sites without rules, transforms, compression, rate limit, `no_vary_search` \
+         and `server_timing`. Responses are the same on both paths.",
+        "A hit costs about a third, an unshared response two thirds. `false` shows whether a defect \
+         is in this path.";
     SITE_CLIENT_RELOADS_MAX: u32 = Site "client_reloads_max", reader::RATE,
         Derived("no limit");
         "Maximum number of requests per second that force a fetch although the entry is fresh \

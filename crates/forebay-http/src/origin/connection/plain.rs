@@ -1,9 +1,9 @@
 //! Plain exchanges: a request without a body, and a response that arrives in one piece.
 //!
 //! Most responses of applications are small and state their length. For these, hyper's connection
-//! costs more than all else between two system calls. Whatever is not plain is read by hyper, which
-//! takes over the exchange with the bytes that have arrived ([`OriginStream::resume`]): a body in
-//! several pieces or without a length, an interim response, every error.
+//! costs more than all else between two system calls. All other responses are read by hyper,
+//! which takes over the exchange with the bytes that have arrived ([`OriginStream::resume`]): a body
+//! in several pieces or without a length, an interim response, every error.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::origin::accept::digits;
 use crate::origin::progress::TrackedBody;
-use crate::origin::stream::{Begun, OriginStream};
+use crate::origin::stream::{OriginStream, Takeover};
 
 /// Maximum size of a plain response in bytes, with its head.
 const SIZE_MAX: usize = 16 << 10;
@@ -41,14 +41,14 @@ thread_local! {
 }
 
 /// Result of a plain exchange.
-pub(super) enum Exchanged {
+pub(super) enum PlainResult {
     /// The response. The connection is idle again.
     Response(Response<Bytes>),
     /// hyper must read the response.
-    Begun(Begun),
+    Takeover(Takeover),
 }
 
-/// Response that was read.
+/// Result of parsing the received bytes.
 enum Read {
     Plain(Response<Bytes>),
     /// More bytes of the head must arrive.
@@ -57,14 +57,14 @@ enum Read {
 }
 
 /// Request without a body.
-pub(super) struct PlainRequest {
+pub(super) struct EncodedRequest {
     /// Bytes of the head.
     head: Vec<u8>,
     /// `true` if the response has no body, whatever its fields say.
     is_head: bool,
 }
 
-impl PlainRequest {
+impl EncodedRequest {
     /// Encodes a request; `None` if hyper must send it.
     pub(super) fn of(request: &Request<TrackedBody>) -> Option<Self> {
         let method = request.method();
@@ -89,12 +89,12 @@ impl PlainRequest {
     }
 
     /// Writes the request, and reads the response as far as it is plain.
-    pub(super) async fn exchange(self, stream: &mut OriginStream) -> Exchanged {
+    pub(super) async fn exchange(self, stream: &mut OriginStream) -> PlainResult {
         let (mut unwritten, mut is_sent, mut before) = (&self.head[..], false, Vec::new());
         poll_fn(|cx| {
             if !is_sent {
                 if let Err(error) = ready!(poll_request(stream, &mut unwritten, cx)) {
-                    return Poll::Ready(begun(&[], &[], Some(Err(error))));
+                    return Poll::Ready(takeover(&[], &[], Some(Err(error))));
                 }
                 is_sent = true;
             }
@@ -104,8 +104,8 @@ impl PlainRequest {
     }
 }
 
-/// Writes the rest of a request. It also ends if the stream withholds an error of a write, because
-/// the read side tells more.
+/// Writes the rest of a request. It also ends if the stream withholds an error of a write: the read
+/// side may still have a response, or the reason.
 fn poll_request(
     stream: &mut OriginStream,
     unwritten: &mut &[u8],
@@ -129,14 +129,14 @@ fn poll_response(
     is_head: bool,
     before: &mut Vec<u8>,
     cx: &mut Context<'_>,
-) -> Poll<Exchanged> {
+) -> Poll<PlainResult> {
     READ_BUFFER.with_borrow_mut(|buffer| {
         loop {
             let mut buf = ReadBuf::new(buffer);
             let read = ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf));
             let piece = buf.filled();
             if read.is_err() || piece.is_empty() {
-                return Poll::Ready(begun(before, piece, Some(read)));
+                return Poll::Ready(takeover(before, piece, Some(read)));
             }
             let is_first = before.is_empty();
             if !is_first {
@@ -144,23 +144,25 @@ fn poll_response(
             }
             let received = if is_first { piece } else { &before[..] };
             match response(received, is_head) {
-                Read::Plain(response) => return Poll::Ready(Exchanged::Response(response)),
+                Read::Plain(response) if received.len() <= SIZE_MAX => {
+                    return Poll::Ready(PlainResult::Response(response));
+                }
                 Read::Partial if received.len() < SIZE_MAX => {
                     if is_first {
                         before.extend_from_slice(piece);
                     }
                 }
-                Read::Partial | Read::Other => {
+                Read::Plain(_) | Read::Partial | Read::Other => {
                     let received = Bytes::copy_from_slice(received);
-                    return Poll::Ready(Exchanged::Begun(Begun::new(received, None)));
+                    return Poll::Ready(PlainResult::Takeover(Takeover::new(received, None)));
                 }
             }
         }
     })
 }
 
-fn begun(before: &[u8], piece: &[u8], end: Option<io::Result<()>>) -> Exchanged {
-    Exchanged::Begun(Begun::new(Bytes::from([before, piece].concat()), end))
+fn takeover(before: &[u8], piece: &[u8], end: Option<io::Result<()>>) -> PlainResult {
+    PlainResult::Takeover(Takeover::new(Bytes::from([before, piece].concat()), end))
 }
 
 /// Parses a response, if the bytes are exactly a plain one. `is_head` is that of the request.
@@ -190,7 +192,7 @@ fn plain(
     is_head: bool,
 ) -> Option<Response<Bytes>> {
     let status = StatusCode::from_u16(head.code?).ok()?;
-    // hyper keeps another reason phrase.
+    // hyper preserves a reason phrase that is not the standard one.
     let is_usual = head.version == Some(1) && head.reason == status.canonical_reason();
     if !is_usual || status.is_informational() {
         return None;

@@ -147,7 +147,7 @@ fn responses() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever an origin answers, in whatever pieces, is read as hyper alone reads it.
+    /// Every response, split at a random byte, is read as hyper alone reads it.
     #[test]
     fn a_response_is_read_as_hyper_reads_it(
         response in responses(),

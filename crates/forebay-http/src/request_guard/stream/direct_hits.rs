@@ -118,7 +118,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
                     self.begin_fetch(fetch, buf, at);
                     break;
                 }
-                DirectAnswer::Left => {}
+                DirectAnswer::Declined => {}
             }
             match self.scanner.feed_head(rest) {
                 Ok(HeadEnd::At(_)) if self.scanner.phase() != Phase::Idle => {

@@ -1,7 +1,7 @@
-//! Requests whose response is fetched, and written without hyper.
+//! Requests whose response the responder fetches, to be written without hyper.
 //!
-//! Meanwhile at most one read of further bytes is withheld. A client that sends no more still gets its
-//! response; a failed read ends the connection, and with it the fetch.
+//! During a fetch, the connection reads at most once more, and withholds these bytes. A client that
+//! closes its sending side still gets its response; a failed read ends the connection and the fetch.
 
 use std::io;
 use std::pin::Pin;
@@ -35,8 +35,8 @@ impl<S> Guarded<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
-    /// Waits for the response that is fetched, and writes it. Afterwards, the withheld bytes follow:
-    /// first the request itself if hyper must handle it.
+    /// Waits for the response that is being fetched, and writes it. If hyper must handle the request
+    /// after all, the withheld bytes then begin with it.
     pub(super) fn poll_fetch(
         &mut self,
         cx: &mut Context<'_>,

@@ -28,12 +28,12 @@ fn fetch(received: &[u8], head: &PlainHead<'_>) -> DirectFetch {
 
 impl DirectResponder for Direct {
     fn respond(&self, received: &[u8], output: &mut DirectOutput, _: &Exchanges) -> DirectAnswer {
-        let Some(head) = PlainHead::read(received, |_| true) else { return DirectAnswer::Left };
+        let Some(head) = PlainHead::read(received, |_| true) else { return DirectAnswer::Declined };
         if matches!(head.target, "/fetched" | "/left") {
             return DirectAnswer::Begun(Box::new(fetch(received, &head)));
         }
         if head.target != "/direct" {
-            return DirectAnswer::Left;
+            return DirectAnswer::Declined;
         }
         let body = Bytes::from(vec![b'd'; self.0]);
         output.write(

@@ -6,12 +6,13 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::ReadBuf;
 
-/// Exchange whose request is written, and whose response has begun to arrive.
+/// State of an exchange that was begun without hyper: the bytes of the response that have arrived, and
+/// the end of the read side, if it has ended.
 ///
-/// hyper reads a response only after it has written the request. So it writes the request once more,
-/// and these bytes are dropped.
+/// hyper accepts a response only after it has written the request. So it writes the request a second
+/// time, and this copy is dropped.
 #[derive(Debug)]
-pub(in crate::origin) struct Begun {
+pub(in crate::origin) struct Takeover {
     received: Bytes,
     /// End of the read side after the received bytes, if it was read: without an error, or with one.
     end: Option<io::Result<()>>,
@@ -19,7 +20,7 @@ pub(in crate::origin) struct Begun {
     is_written: bool,
 }
 
-impl Begun {
+impl Takeover {
     pub(in crate::origin) const fn new(received: Bytes, end: Option<io::Result<()>>) -> Self {
         Self { received, end, is_written: false }
     }
@@ -37,7 +38,7 @@ impl Begun {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<(bool, io::Result<()>)> {
         if !self.is_written {
-            // hyper reads before it writes, and would take a response for unexpected bytes.
+            // hyper polls the read side before it writes: bytes at that moment would be an error.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -341,7 +341,8 @@ impl<L: Load> Permitted<L> {
         let Self { leading, permission, prior, stale, family } = self;
         let engine = leading.engine.clone();
         let prior = stale.as_ref().map(|stale| stale.entry.clone()).or(prior);
-        let has_arrived = leading.options.source == LoadSource::Received;
+        let sent_ago = leading.options.sent_ago;
+        let has_arrived = leading.options.source == LoadSource::Received || sent_ago.is_some();
         let admitted = if has_arrived {
             None
         } else {
@@ -358,7 +359,9 @@ impl<L: Load> Permitted<L> {
         }
         fill.admitted = admitted;
         let audience = fill.leading.flight().audience;
-        let (started, exact) = (engine.clock.now(), engine.clock.exact());
+        let sent_ago = sent_ago.unwrap_or_default();
+        let started = engine.clock.now().minus(sent_ago);
+        let exact = engine.clock.exact().saturating_sub(sent_ago);
         fill.number = engine.flights.next_number();
         let leading = &fill.leading;
         leading.load.begins(Waiting::new(leading.flight().clone(), leading.is_refresh()));

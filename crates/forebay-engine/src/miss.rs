@@ -58,6 +58,12 @@ impl Alone {
     const fn because(why: Why) -> Self {
         Self { why, marked: None }
     }
+
+    /// A front end sends a request before its load only if the key has a pass marker.
+    fn if_sent(load: &impl Load) -> Option<Self> {
+        let alone = Self { why: Why::PassMarked, marked: Some(Marked::Private) };
+        load.options().sent_ago.map(|_| alone)
+    }
 }
 
 /// Result of a second lookup, after joining or following a flight.
@@ -133,7 +139,7 @@ impl Engine {
         let arrival = self.arrival();
         let mut passed_over = None;
         for _ in 0..ROUNDS_MAX {
-            if let Some(alone) = self.must_load_alone(lookup) {
+            if let Some(alone) = Alone::if_sent(&load).or_else(|| self.must_load_alone(lookup)) {
                 return self.load_alone(lookup, miss, alone, load).await;
             }
             if let Some(answer) = self.back_off(lookup, &miss) {
@@ -291,7 +297,11 @@ impl Engine {
         };
         let tiers = rules.tiers.filter(|_| searches);
         let is_unshared = !rules.store || marked == Some(Marked::Private);
-        let rules = FillRules { tiers, lease_use: rules.lease_use.of_single(), ..rules };
+        let lease_use = match load.options().sent_ago {
+            Some(_) => LeaseUse::Never,
+            None => rules.lease_use.of_single(),
+        };
+        let rules = FillRules { tiers, lease_use, ..rules };
         let (leading, result) = self.leading(leader, rules, load);
         let led = match leading.options.unshared {
             UnsharedLoad::EndsWithCaller if is_unshared => {

@@ -211,7 +211,7 @@ impl Load for HttpLoad {
         };
         let request = &self.0.request;
         request.note_stale(prior.as_deref());
-        let begun = request.clock.exact();
+        let begun = request.clock.exact().saturating_sub(request.sent_ago().unwrap_or_default());
         let loaded = {
             let load = pin!(self.0.load(prior.as_deref(), company));
             request.with_timeout(method, self.0.key.borrowed(), load).await
@@ -248,6 +248,7 @@ impl Load for HttpLoad {
             answer_for: self.details().answer_for(),
             // As for the requests that bypass the cache.
             unshared: UnsharedLoad::EndsWithCaller,
+            sent_ago: self.0.request.sent_ago(),
             ..LoadOptions::default()
         }
     }

@@ -81,6 +81,10 @@ pub struct LoadOptions {
     pub answer_for: AnswerFor,
     /// End of a load whose answer no other caller may get.
     pub unshared: UnsharedLoad,
+    /// Time since the front end has sent the request of this load, if it did before the load. Such a
+    /// load is for its caller alone: it waits neither for memory nor for other loads, tiers or
+    /// instances, and its answer stays in this instance.
+    pub sent_ago: Option<Duration>,
 }
 
 /// End of a load whose caller has gone away, if no other caller may get the answer: because the

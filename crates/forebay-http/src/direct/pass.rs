@@ -6,6 +6,7 @@
 //! the fetch replaces the first request of its load.
 
 use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Why};
 use forebay_engine::{Credentials, Lookup, LookupResult};
+use futures_util::FutureExt as _;
 use http::header::{CONTENT_LENGTH, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -98,7 +100,7 @@ impl DirectResponses {
         let interims = exchanges.open_interims();
         let headers = headers_of(&head)?;
         let client_request = service.client_request(&routed, headers, why, interims.clone())?;
-        let labels = Labels::of(slot, CacheResult::Pass);
+        let labels = Labels::of(slot, CacheResult::Refused);
         let mut record = Record::new(labels, request.method(), StatusCode::OK, begun);
         if service.needs_fields() {
             record.access = Some(request_fields(request, peer, routed.id));
@@ -114,8 +116,9 @@ impl DirectResponses {
             record,
         };
         let response = Box::pin(async move {
-            let answer = pin!(pass.run());
-            interims.before(answer).await
+            // After a panic, hyper handles the request like one that was not begun.
+            let answer = pin!(AssertUnwindSafe(pass.run()).catch_unwind());
+            interims.before(answer).await.unwrap_or_default()
         });
         Some(Box::new(DirectFetch { head, response }))
     }
@@ -129,7 +132,7 @@ impl Pass {
         let pending = PendingRecord::of(&service, id, record);
         pending.set_key(key.borrowed());
         let _waits = service.metrics().waits(&request.site.settings.id);
-        let purges = service.engine().purges_so_far();
+        let (sent, purges) = (service.engine().clock().exact(), service.engine().purges_so_far());
         let suits = |status| is_framed_by_length(status) && service.phase() != Phase::Draining;
         match request.fetch_for_one(key.borrowed(), suits).await {
             Fetched::Passed(passed) => {
@@ -141,7 +144,8 @@ impl Pass {
             }
             Fetched::NeedsFlight(result) => {
                 pending.leave();
-                let result = Arc::new(HandedResult::new(*result, purges));
+                let site = request.site.clone();
+                let result = Arc::new(HandedResult::new(*result, site, sent, purges));
                 handover.put(HandedRequest { begun, id, result });
                 None
             }

@@ -98,9 +98,10 @@ impl ClientRequest {
     ) -> Result<Loaded, LoadError> {
         let span = self.begin_span(method, Some(key));
         let patience = self.rules.fetch_timeout(&self.site);
-        let due = Instant::now() + patience + TIMEOUT_MARGIN;
-        let begun = self.clock.exact();
-        let (mut has_waited, mut timer) = (false, None);
+        let sent_ago = self.sent_ago().unwrap_or_default();
+        let due = Instant::now() + (patience + TIMEOUT_MARGIN).saturating_sub(sent_ago);
+        let begun = self.clock.exact().saturating_sub(sent_ago);
+        let (mut has_waited, mut timer) = (self.handed.is_some(), None);
         let loaded = poll_fn(|cx| {
             if let Poll::Ready(loaded) = load.as_mut().poll(cx) {
                 return Poll::Ready(loaded);
@@ -262,7 +263,7 @@ impl ClientRequest {
         again: Again<'_>,
         company: Audience,
     ) -> Result<Received, LoadError> {
-        if let Some(fetched) = self.handed.as_ref().and_then(|handed| handed.take()) {
+        if let Some(fetched) = self.handed.as_ref().and_then(|handed| handed.take(&self.site)) {
             return fetched;
         }
         self.check_request_transforms()?;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::{ClientRequest, Received};
 use crate::record::RequestId;
+use crate::site::Site;
 use crate::stored::head::Answer;
 
 /// Result of a fetch for one client.
@@ -41,18 +42,31 @@ pub(crate) struct HandedRequest {
 }
 
 /// Result of a request that the direct path has sent to the origin.
-pub(crate) struct HandedResult(Mutex<Option<Result<Received, LoadError>>>);
+pub(crate) struct HandedResult {
+    /// Site whose origin got the request.
+    site: Arc<Site>,
+    /// Time at which it was sent, on the clock of the engine.
+    sent: Duration,
+    result: Mutex<Option<Result<Received, LoadError>>>,
+}
 
 impl HandedResult {
-    /// Creates a result. `purges` were counted before the request was sent.
-    pub(crate) fn new(result: Result<Received, LoadError>, purges: PurgesSoFar) -> Self {
+    /// Creates the result of a request that was sent at `sent` to the origin of a site. `purges` were
+    /// counted before.
+    pub(crate) fn new(
+        result: Result<Received, LoadError>,
+        site: Arc<Site>,
+        sent: Duration,
+        purges: PurgesSoFar,
+    ) -> Self {
         let early = |received| Received { purges_at_send: Some(purges), ..received };
-        Self(Mutex::new(Some(result.map(early))))
+        Self { site, sent, result: Mutex::new(Some(result.map(early))) }
     }
 
-    /// Returns the result once, then `None`.
-    pub(super) fn take(&self) -> Option<Result<Received, LoadError>> {
-        self.0.lock().take()
+    /// Returns the result once, then `None`. A site that was reloaded meanwhile may have another
+    /// origin, and gets none.
+    pub(super) fn take(&self, site: &Arc<Site>) -> Option<Result<Received, LoadError>> {
+        self.result.lock().take().filter(|_| Arc::ptr_eq(&self.site, site))
     }
 }
 
@@ -63,6 +77,11 @@ impl fmt::Debug for HandedResult {
 }
 
 impl ClientRequest {
+    /// Returns the time since the direct path has sent this request, if it did.
+    pub(super) fn sent_ago(&self) -> Option<Duration> {
+        Some(self.clock.exact().saturating_sub(self.handed.as_ref()?.sent))
+    }
+
     /// Fetches the response for this client alone. A whole response that may not be stored, is no
     /// failure and has a status that `suits` is passed, and the decision about it recorded.
     pub(crate) async fn fetch_for_one(

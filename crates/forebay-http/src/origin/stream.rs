@@ -7,9 +7,10 @@
 
 mod takeover;
 
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -17,6 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 use forebay_tls::client::ClientStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::unconstrained;
 
 pub(super) use self::takeover::Takeover;
 
@@ -101,8 +103,10 @@ impl OriginStream {
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
-        let mut unwoken = Context::from_waker(Waker::noop());
-        self.write_error.is_none() && Pin::new(self).poll_read(&mut unwoken, &mut buf).is_pending()
+        // Without the budget of the task, every read would be pending.
+        let read = unconstrained(poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, &mut buf)));
+        let is_pending = pin!(read).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        is_pending && self.write_error.is_none()
     }
 
     /// Reads what has arrived of an exchange that hyper takes over, if there is one.

@@ -107,6 +107,13 @@ struct Unrecorded {
 }
 
 impl DirectOutput {
+    /// Drops what a panic left behind: it belongs to another connection.
+    pub(super) fn reset(&mut self) {
+        if !self.bytes.is_empty() || !self.records.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     /// Appends bytes of a head.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

@@ -48,6 +48,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
     ) -> io::Result<Option<usize>> {
         let Some(responder) = self.responder.take() else { return Ok(Some(start)) };
         let answered = DIRECT_OUTPUT.with_borrow_mut(|output| {
+            output.reset();
             let unchecked = self.answer_heads(&*responder, buf, start, output);
             self.write_directly(cx, &responder, output)?;
             Ok(unchecked)
@@ -85,6 +86,7 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
     ) -> io::Result<()> {
         let Some(responder) = self.responder.take() else { return Ok(()) };
         let written = DIRECT_OUTPUT.with_borrow_mut(|output| {
+            output.reset();
             output.write_fetched(response);
             self.write_directly(cx, &responder, output)
         });

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use forebay_core::judge::Dice;
 use forebay_core::{Timestamp, WallTime};
@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the monotonic time, coarse: it may lag by up to 10 ms.
     fn now(&self) -> Timestamp;
 
-    /// Returns the wall-clock time, for dates that machines exchange.
+    /// Returns the wall-clock time, coarse like [`now`](Self::now), for dates that machines exchange.
     fn wall(&self) -> WallTime;
 
     /// Returns the monotonic time since a fixed moment, exact to the microsecond, to measure
@@ -24,21 +24,19 @@ pub trait Clock: Send + Sync + 'static {
 
 /// Clocks of the operating system.
 ///
-/// `now` reads the kernel's coarse clock: about 5 ns and no wake-up, while a ticking thread would
-/// wake an idle process a thousand times a second. The clock moves once per scheduler tick, 1 to 10
-/// ms; lifetimes are whole seconds.
+/// `now` and `wall` read the kernel's coarse clocks: about 5 ns and no wake-up, while a ticking thread
+/// would wake an idle process a thousand times a second. These clocks move once per scheduler tick, 1 to
+/// 10 ms; lifetimes and dates are whole seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-#[expect(clippy::disallowed_methods, reason = "the one clock of the engine")]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         coarse_now()
     }
 
     fn wall(&self) -> WallTime {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        WallTime::from_secs(since.as_secs())
+        coarse_wall()
     }
 
     fn exact(&self) -> Duration {
@@ -52,6 +50,18 @@ impl Clock for SystemClock {
 fn coarse_now() -> Timestamp {
     let spec = clock_gettime(ClockId::MonotonicCoarse);
     Timestamp::from_millis(spec.tv_sec.saturating_mul(1_000) + spec.tv_nsec / 1_000_000)
+}
+
+#[cfg(target_os = "linux")]
+fn coarse_wall() -> WallTime {
+    let spec = clock_gettime(ClockId::RealtimeCoarse);
+    WallTime::from_secs(u64::try_from(spec.tv_sec).unwrap_or_default())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn coarse_wall() -> WallTime {
+    let spec = clock_gettime(ClockId::Realtime);
+    WallTime::from_secs(u64::try_from(spec.tv_sec).unwrap_or_default())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -19,6 +19,10 @@ const JOBS_MAX: usize = 256;
 /// Part of the worker threads, as a divisor, that may compress at the same time.
 const WORKERS_PER_THREAD: usize = 4;
 
+/// Nice value of the threads. With one core in full use by requests, they get about a tenth of it.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
 /// Threads that make derived forms. They start with the first job, and end after it was dropped.
 pub(crate) struct CompressPool {
     threads: usize,
@@ -56,7 +60,10 @@ impl CompressPool {
         for number in 0..self.threads {
             let jobs = self.jobs.clone();
             let name = format!("compress-{number}");
-            let started = thread::Builder::new().name(name).spawn(move || jobs.work());
+            let started = thread::Builder::new().name(name).spawn(move || {
+                let _ = lower_priority();
+                jobs.work();
+            });
             if let Err(error) = started {
                 self.report(number, &error);
                 break;
@@ -89,6 +96,13 @@ impl fmt::Debug for CompressPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CompressPool({} threads)", self.threads)
     }
+}
+
+/// Lets the threads that answer requests run before this one, where Linux schedules threads one by one.
+fn lower_priority() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::setpriority_process(None, NICE)?;
+    Ok(())
 }
 
 impl Jobs {

@@ -21,7 +21,7 @@ pub(super) struct SiteLoads {
 
 /// Metrics of the loads of each site that has had one.
 #[derive(Debug, Default)]
-pub(super) struct SiteLoadsById(RwLock<HashMap<Box<str>, Arc<SiteLoads>>>);
+pub(super) struct SiteLoadsById(RwLock<HashMap<Box<str>, Arc<SiteLoads>, ahash::RandomState>>);
 
 impl SiteLoads {
     /// Returns the counter of a result; `None` if it is not one of [`LOADS`].

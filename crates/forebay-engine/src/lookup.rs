@@ -260,18 +260,21 @@ impl Engine {
     }
 
     /// Records an unshared answer that was fetched without a flight; `cost` is the duration of the
-    /// fetch. Sets the pass marker of the key and `credentials` for `remember`. Call it only while the
-    /// key [is known as private](Self::is_known_private) and memory has no entry for the request.
+    /// fetch. Sets the pass marker of the key and `credentials` for `remember`, and returns `true`,
+    /// unless the marker is younger than a tenth of that. Call it only while the key
+    /// [is known as private](Self::is_known_private) and memory has no entry for the request.
     pub fn note_passed(
         &self,
         key: KeyRef<'_>,
         credentials: Credentials,
         cost: Duration,
         remember: Duration,
-    ) {
-        self.passes[credentials as usize].mark(key, Marked::Private, self.clock.now(), remember);
+    ) -> bool {
+        let (markers, now) = (&self.passes[credentials as usize], self.clock.now());
+        let is_renewed = markers.mark(key, Marked::Private, now, remember);
         self.failures[credentials as usize].forget(key);
         self.observer.observe(Event::Loaded { key, result: "pass", cost });
+        is_renewed
     }
 
     /// Returns the entry that memory holds for a request, usable or not.

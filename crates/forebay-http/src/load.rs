@@ -13,6 +13,7 @@ pub(crate) mod invalidate;
 mod json_cut;
 mod judge;
 mod lower_tiers;
+mod outgoing;
 mod part;
 mod pass;
 mod received;

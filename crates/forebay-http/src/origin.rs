@@ -28,6 +28,7 @@ mod breaker;
 mod budget;
 mod check;
 mod connection;
+mod encoded;
 mod endpoint;
 mod exchange;
 mod fault;
@@ -38,6 +39,7 @@ mod idle;
 mod link;
 mod names;
 mod offer;
+mod outgoing;
 mod pool;
 mod progress;
 mod retry;
@@ -52,16 +54,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::CallState;
 use forebay_engine::{Audience, LoadError};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode};
-use http_body::Body;
+use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::endpoint_status::{EndpointStatus, OriginUsage};
 use crate::origin_status::{BudgetStatus, OriginLoad};
-use crate::request_guard::Interims;
 use crate::settings::{OriginSettings, SiteSettings};
 use accept::{HeadLimits, InvalidHead};
 use admission::Admission;
@@ -69,12 +69,13 @@ use body::Exchange;
 pub(crate) use body::OriginBody;
 use breaker::{Decision, SiteBreaker};
 use check::Checks;
-use exchange::Answered;
+pub(crate) use encoded::{EncodedRequest, HeadWriter};
+use exchange::{Answered, Pace};
 pub(crate) use fault::{ClientFault, code};
 use group::Group;
 pub(crate) use idle::is_idle_close;
+pub(crate) use outgoing::{BuildRequest, EncodedFetch, FetchRequest, Outgoing};
 use progress::Progress;
-pub(crate) use retry::Again;
 use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
 pub(crate) use urgency::{LoadUrgency, Urgency};
@@ -106,23 +107,6 @@ pub(crate) struct Origin {
     limits: HeadLimits,
     fetch_timeout: Duration,
     body_timeout: Duration,
-}
-
-/// Request to an origin.
-#[derive(Debug)]
-pub(crate) struct FetchRequest {
-    /// Request method.
-    pub(crate) method: Method,
-    /// Path and query, in the same form as in the key.
-    pub(crate) target: PathAndQuery,
-    /// Header fields, including `Host`.
-    pub(crate) headers: HeaderMap,
-    /// Request body.
-    pub(crate) body: RequestBody,
-    /// Sender of interim responses to the requesting client.
-    pub(crate) interims: Interims,
-    /// Urgency among the requests that wait for the origin.
-    pub(crate) urgency: Urgency,
 }
 
 impl Origin {
@@ -173,35 +157,34 @@ impl Origin {
 
     /// Sends a request and returns the response head. The wait for limits and budget, connecting and
     /// receiving the head take at most the site's `fetch_timeout` together, the wait at most half of
-    /// it, retries included, not counting time spent waiting for the client's request body. `again`
-    /// builds the request for retries; without it, the request is sent again only if nothing of it
-    /// was sent.
+    /// it, retries included, not counting time spent waiting for the client's request body. A request
+    /// that cannot be built again is sent again only if nothing of it was sent.
     ///
     /// # Errors
     /// Returns an error if limits or budget are used up, the origin cannot be reached, the head does not
     /// arrive in time, or the head is invalid.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
-        request: Box<FetchRequest>,
-        again: Again<'_>,
+        request: Outgoing<'_>,
         company: Audience,
     ) -> Result<Response<OriginBody>, LoadError> {
+        let now = Instant::now();
         let Some(breaker) = &self.breaker else {
-            return self.fetch_admitted(request, again, company, &Notify::new()).await;
+            return self.fetch_admitted(request, company, &Pace::of(now)).await;
         };
-        let has_no_body = request.body.is_end_stream();
-        match breaker.admit(has_no_body)? {
-            Decision::Trial(call) if has_no_body && request.method.is_safe() => {
+        let has_no_body = request.has_no_body();
+        match breaker.admit(has_no_body, now)? {
+            Decision::Trial(call) if has_no_body && request.is_safe() => {
                 drop(call);
-                self.try_in_background(request);
+                self.try_in_background(request.into_built());
                 Err(breaker.unavailable())
             }
             Decision::Call(call) | Decision::Trial(call) => {
-                let admitted = Notify::new();
-                let shared = (company == Audience::Shared).then(|| request.urgency.clone());
+                let shared = (company == Audience::Shared).then(|| request.urgency().clone());
+                let pace = Pace { polled_after: breaker.polls_after(&call), ..Pace::of(now) };
                 // By value, the future of the breaker would reserve space for it twice.
-                let fetched = pin!(self.fetch_admitted(request, again, company, &admitted));
-                breaker.run(call, shared.as_ref(), &admitted, fetched).await
+                let fetched = pin!(self.fetch_admitted(request, company, &pace));
+                breaker.run(call, shared.as_ref(), &pace.admitted, fetched).await
             }
         }
     }
@@ -212,12 +195,13 @@ impl Origin {
         let origin = self.clone();
         tokio::spawn(async move {
             let Some(breaker) = &origin.breaker else { return };
-            if let Ok(Decision::Trial(call)) = breaker.admit(true) {
-                let admitted = Notify::new();
+            let now = Instant::now();
+            if let Ok(Decision::Trial(call)) = breaker.admit(true, now) {
+                let pace = Pace { polled_after: breaker.polls_after(&call), ..Pace::of(now) };
                 let urgency = request.urgency.clone();
-                let fetched =
-                    pin!(origin.fetch_admitted(request, None, Audience::Shared, &admitted));
-                let _ = breaker.run(call, Some(&urgency), &admitted, fetched).await;
+                let request = Outgoing::Built(request, None);
+                let fetched = pin!(origin.fetch_admitted(request, Audience::Shared, &pace));
+                let _ = breaker.run(call, Some(&urgency), &pace.admitted, fetched).await;
             }
         });
     }
@@ -274,21 +258,19 @@ impl Origin {
         self.retries.as_ref().map(|retries| retries.counts.totals())
     }
 
-    /// Fetches a request that the breaker has admitted. Notifies `admitted` when limits and budget
-    /// permit it, too.
+    /// Fetches a request that the breaker has admitted.
     async fn fetch_admitted(
         &self,
-        request: Box<FetchRequest>,
-        again: Again<'_>,
+        request: Outgoing<'_>,
         company: Audience,
-        admitted: &Notify,
+        pace: &Pace,
     ) -> Result<Response<OriginBody>, LoadError> {
-        let progress = Progress::begin();
-        let unshared = match company {
-            Audience::Shared => None,
-            Audience::Single => Some(self.acquire_unshared(&progress).await?),
+        let progress = Progress::begin(pace.begun, request.has_no_body());
+        let (unshared, now) = match company {
+            Audience::Shared => (None, pace.begun),
+            Audience::Single => self.acquire_unshared(&progress, pace.begun).await?,
         };
-        let mut answered = self.exchange_in_time(request, again, &progress, admitted).await?;
+        let mut answered = self.exchange_in_time(request, &progress, pace, now).await?;
         answered.permits.unshared = unshared;
         self.receive(answered, &progress)
     }
@@ -299,13 +281,18 @@ impl Origin {
         self.fetch_timeout / 2
     }
 
+    /// Returns the permit for an unshared response from `now` on, with its time.
     async fn acquire_unshared(
         &self,
         progress: &Progress,
-    ) -> Result<OwnedSemaphorePermit, LoadError> {
+        now: Instant,
+    ) -> Result<(Option<OwnedSemaphorePermit>, Instant), LoadError> {
+        if let Ok(permit) = self.unshared.clone().try_acquire_owned() {
+            return Ok((Some(permit), now));
+        }
         let permit = self.unshared.clone().acquire_owned();
         match tokio::time::timeout_at(progress.due(self.admission_timeout()), permit).await {
-            Ok(Ok(permit)) => Ok(permit),
+            Ok(Ok(permit)) => Ok((Some(permit), Instant::now())),
             _ => Err(LoadError::Overloaded(UNSHARED_LIMIT_REACHED)),
         }
     }

@@ -47,6 +47,27 @@ impl FieldLines for HeaderMap {
     }
 }
 
+/// Receiver of the header fields of a message that is being made.
+pub trait FieldSink {
+    /// Adds a field line.
+    fn add(&mut self, name: &HeaderName, value: &HeaderValue);
+
+    /// Adds a field line with this value, unless it is invalid (RFC 9110 section 5.5).
+    fn add_text(&mut self, name: &HeaderName, value: &str);
+}
+
+impl FieldSink for HeaderMap {
+    fn add(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self.append(name, value.clone());
+    }
+
+    fn add_text(&mut self, name: &HeaderName, value: &str) {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.append(name, value);
+        }
+    }
+}
+
 /// Largest duration in seconds; larger values are replaced by it (RFC 9111 section 1.2.2).
 pub(crate) const SECONDS_MAX: u64 = 1 << 31;
 

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::fields::FieldSink;
 use crate::forwarding::networks::PeerAddress;
 use crate::forwarding::scheme::Scheme;
 
@@ -97,13 +98,13 @@ impl Sender<'_> {
 
     /// Returns the value of `Forwarded` (RFC 7239 section 4). The first element describes the
     /// client's request; a sender without an IP address is `unknown` (section 6.2).
-    fn forwarded(&self, host: Option<&HeaderValue>) -> String {
+    fn forwarded(&self, host: Option<&str>) -> String {
         let mut value = format!(
             "for={};proto={}",
             self.client.ip().map_or_else(|| "unknown".to_owned(), node),
             self.scheme
         );
-        if let Some(host) = host.and_then(|host| host.to_str().ok()) {
+        if let Some(host) = host {
             // A normalised authority has no quote and no backslash.
             value.push_str(&format!(";host=\"{host}\""));
         }
@@ -111,6 +112,23 @@ impl Sender<'_> {
             value.push_str(&format!(", for={}", node(*proxy)));
         }
         value
+    }
+
+    /// Writes the forwarding fields that are known.
+    fn write_known(&self, host: Option<&str>, fields: &mut impl FieldSink) {
+        if let Some(addresses) = self.forwarded_for() {
+            fields.add_text(&FORWARDED_FOR, &addresses);
+        }
+        fields.add(&FORWARDED_PROTO, &HeaderValue::from_static(self.scheme.as_str()));
+        if let Some(host) = host {
+            fields.add_text(&FORWARDED_HOST, host);
+        }
+        if self.is_forwarded_added {
+            fields.add_text(&FORWARDED, &self.forwarded(host));
+        }
+        if let Some(certificate) = self.certificate {
+            fields.add(&CLIENT_CERT, certificate);
+        }
     }
 }
 
@@ -137,38 +155,27 @@ fn node(address: IpAddr) -> String {
     }
 }
 
-/// Replaces all forwarding fields of a request with known values: addresses, the scheme, the
-/// requested host and the verified certificate. A value that is unknown is not sent. Returns the
-/// number of different field names that were removed.
+/// Writes the header fields of a client's request for the origin: without the hop-by-hop fields, see
+/// [`strip_hop_by_hop`](hop::strip_hop_by_hop), without those for which `is_kept` returns `false`, and
+/// with known values in place of all forwarding fields: addresses, the scheme, the requested host and
+/// the verified certificate. A value that is unknown is not sent.
 ///
 /// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them.
-pub fn replace_forwarding(
-    headers: &mut HeaderMap,
+pub fn write_forwarded(
+    headers: &HeaderMap,
+    is_kept: impl Fn(&HeaderName) -> bool,
     sender: &Sender<'_>,
-    host: Option<&HeaderValue>,
-) -> usize {
-    let is_removed = |name: &&HeaderName| is_claim(name) || sender.claim == Some(*name);
-    let claims: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
-    for name in &claims {
-        headers.remove(name);
+    host: Option<&str>,
+    fields: &mut impl FieldSink,
+) {
+    let options = hop::options(headers);
+    for (name, value) in headers {
+        let is_removed = hop::is_hop_by_hop(name) || options.contains(name);
+        if !is_removed && !is_claim(name) && sender.claim != Some(name) && is_kept(name) {
+            fields.add(name, value);
+        }
     }
-    let forwarded_for = sender.forwarded_for().map(|addresses| HeaderValue::from_str(&addresses));
-    if let Some(Ok(addresses)) = forwarded_for {
-        headers.insert(FORWARDED_FOR, addresses);
-    }
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(sender.scheme.as_str()));
-    if let Some(host) = host {
-        headers.insert(FORWARDED_HOST, host.clone());
-    }
-    if sender.is_forwarded_added
-        && let Ok(value) = HeaderValue::try_from(sender.forwarded(host))
-    {
-        headers.insert(FORWARDED, value);
-    }
-    if let Some(certificate) = sender.certificate {
-        headers.insert(CLIENT_CERT, certificate.clone());
-    }
-    claims.len()
+    sender.write_known(host, fields);
 }
 
 fn is_claim(name: &HeaderName) -> bool {
@@ -214,11 +221,14 @@ mod tests {
         }
     }
 
-    fn replaced(lines: &[(&str, &str)], host: Option<&'static str>) -> HeaderMap {
-        let mut headers = headers(lines);
-        let host = host.map(HeaderValue::from_static);
-        replace_forwarding(&mut headers, &direct(), host.as_ref());
-        headers
+    fn forwarded(
+        lines: &[(&str, &str)],
+        sender: &Sender<'_>,
+        host: Option<&'static str>,
+    ) -> HeaderMap {
+        let mut forwarded = HeaderMap::new();
+        write_forwarded(&headers(lines), |name| *name != "dropped", sender, host, &mut forwarded);
+        forwarded
     }
 
     #[test]
@@ -227,25 +237,37 @@ mod tests {
         for name in CLAIMS.into_iter().chain(more) {
             let expected =
                 headers(&[("x-forwarded-for", "192.0.2.7"), ("x-forwarded-proto", "http")]);
-            assert_eq!(replaced(&[(name, "evil"), (name, "more")], None), expected, "{name}");
+            let asked = [(name, "evil"), (name, "more")];
+            assert_eq!(forwarded(&asked, &direct(), None), expected, "{name}");
         }
     }
 
     #[test]
     fn known_values_replace_them_and_other_fields_stay() {
-        let asked = [("x-forwarded-host", "evil"), ("x-forwarded-for", "evil"), ("accept", "a")];
+        let asked = [
+            ("x-forwarded-host", "evil"),
+            ("x-forwarded-for", "evil"),
+            ("accept", "a"),
+            ("accept", "b"),
+            ("dropped", "c"),
+            ("connection", "close, option, cookie"),
+            ("option", "d"),
+            ("cookie", "e"),
+        ];
         let expected = headers(&[
             ("accept", "a"),
+            ("accept", "b"),
+            ("cookie", "e"),
             ("x-forwarded-for", "192.0.2.7"),
             ("x-forwarded-proto", "http"),
             ("x-forwarded-host", "shop.example"),
         ]);
-        assert_eq!(replaced(&asked, Some("shop.example")), expected);
+        assert_eq!(forwarded(&asked, &direct(), Some("shop.example")), expected);
     }
 
     #[test]
     fn proxies_scheme_and_certificate_are_stated() {
-        let mut fields = headers(&[("x-client", "evil"), ("client-cert", "evil"), ("a", "b")]);
+        let asked = [("x-client", "evil"), ("client-cert", "evil"), ("a", "b")];
         let proxies = [Ipv6Addr::LOCALHOST.into(), IpAddr::from([10, 0, 0, 1])];
         let certificate = HeaderValue::from_static(":AAAA:");
         let claim = HeaderName::from_static("x-client");
@@ -257,8 +279,6 @@ mod tests {
             is_forwarded_added: true,
             ..direct()
         };
-        let host = HeaderValue::from_static("shop.example");
-        assert_eq!(replace_forwarding(&mut fields, &sender, Some(&host)), 2);
         let expected = headers(&[
             ("a", "b"),
             ("x-forwarded-for", "192.0.2.7, ::1, 10.0.0.1"),
@@ -270,17 +290,15 @@ mod tests {
             ),
             ("client-cert", ":AAAA:"),
         ]);
-        assert_eq!(fields, expected);
+        assert_eq!(forwarded(&asked, &sender, Some("shop.example")), expected);
     }
 
     #[test]
     fn a_sender_on_a_unix_socket_has_no_address() {
-        let mut fields = headers(&[("x-forwarded-for", "evil")]);
         let sender = Sender { client: PeerAddress::Unix, is_forwarded_added: true, ..direct() };
-        replace_forwarding(&mut fields, &sender, None);
         let expected =
             headers(&[("x-forwarded-proto", "http"), ("forwarded", "for=unknown;proto=http")]);
-        assert_eq!(fields, expected);
+        assert_eq!(forwarded(&[("x-forwarded-for", "evil")], &sender, None), expected);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub use directives::policy::{self, Policy};
 pub use directives::product_fields::{self, ProductField};
 pub use directives::withheld::{self, Withheld};
 pub use directives::{Directives, Scope};
-pub use fields::{FieldLines, date};
+pub use fields::{FieldLines, FieldSink, date};
 pub use forwarding::networks::{self, Networks, PeerAddress};
 pub use forwarding::scheme::Scheme;
 pub use forwarding::{cdn_loop, client_address, hop, trace_context, trailers};

@@ -34,15 +34,25 @@ impl PassMarkers {
         Arc::new(Self { by_key: BoundedMap::new(OVERHEAD) })
     }
 
-    /// Marks a key for the duration `remember`. A marker younger than a tenth of it is kept as it is.
-    pub(crate) fn mark(&self, key: KeyRef<'_>, why: Marked, now: Timestamp, remember: Duration) {
+    /// Marks a key for the duration `remember`. A marker younger than a tenth of it is kept as it is;
+    /// then `false` is returned.
+    pub(crate) fn mark(
+        &self,
+        key: KeyRef<'_>,
+        why: Marked,
+        now: Timestamp,
+        remember: Duration,
+    ) -> bool {
         if remember.is_zero() {
-            return;
+            return false;
         }
         let enough = now.plus(remember - remember / RENEWAL_DIVISOR);
-        if !self.by_key.get(key).is_some_and(|known| known.1 == why && known.0 >= enough) {
+        let is_young =
+            self.by_key.get(key).is_some_and(|known| known.1 == why && known.0 >= enough);
+        if !is_young {
             self.by_key.insert(key, (now.plus(remember), why));
         }
+        !is_young
     }
 
     /// Returns the marker of a key.

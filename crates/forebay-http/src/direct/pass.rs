@@ -61,7 +61,6 @@ struct Pass {
     credentials: Credentials,
     why: Why,
     request: ClientRequest,
-    record: Record,
 }
 
 impl DirectResponses {
@@ -113,11 +112,10 @@ impl DirectResponses {
             credentials,
             why,
             request: client_request,
-            record,
         };
         let response = Box::pin(async move {
             // After a panic, hyper handles the request like one that was not begun.
-            let answer = pin!(AssertUnwindSafe(pass.run()).catch_unwind());
+            let answer = pin!(AssertUnwindSafe(pass.run(record)).catch_unwind());
             interims.before(answer).await.unwrap_or_default()
         });
         Some(Box::new(DirectFetch { head, response }))
@@ -126,27 +124,28 @@ impl DirectResponses {
 
 impl Pass {
     /// Fetches the response. Returns `None` if hyper must handle the request.
-    async fn run(self) -> Option<DirectResponse> {
-        let Self { service, handover, slot, key, credentials, why, request, record } = self;
+    async fn run(&self, record: Record) -> Option<DirectResponse> {
+        let Self { service, key, request, .. } = self;
         let (id, begun) = (request.id, record.begun);
-        let pending = PendingRecord::of(&service, id, record);
+        let pending = PendingRecord::of(service, id, record);
         pending.set_key(key.borrowed());
         let _waits = service.metrics().waits(&request.site.settings.id);
         let (sent, purges) = (service.engine().clock().exact(), service.engine().purges_so_far());
         let suits = |status| is_framed_by_length(status) && service.phase() != Phase::Draining;
-        match request.fetch_for_one(key.borrowed(), suits).await {
+        match request.fetch_for_one(sent, suits).await {
             Fetched::Passed(passed) => {
                 let cost = request.origin_time.get().copied().unwrap_or_default();
-                let engine = service.engine();
-                engine.note_passed(key.borrowed(), credentials, cost, PASS_REMEMBER);
-                service.metrics().count_lookup(why);
-                finish(&request, pending, slot, passed)
+                let (engine, key) = (service.engine(), key.borrowed());
+                let is_new = engine.note_passed(key, self.credentials, cost, PASS_REMEMBER);
+                request.record_pass(key, &passed, is_new);
+                service.metrics().count_lookup(self.why);
+                finish(request, pending, self.slot, passed)
             }
             Fetched::NeedsFlight(result) => {
                 pending.leave();
                 let site = request.site.clone();
                 let result = Arc::new(HandedResult::new(*result, site, sent, purges));
-                handover.put(HandedRequest { begun, id, result });
+                self.handover.put(HandedRequest { begun, id, result });
                 None
             }
         }
@@ -181,9 +180,9 @@ fn finish(
     slot: SiteSlot,
     passed: PassedResponse,
 ) -> Option<DirectResponse> {
-    let PassedResponse { answer, body, refused } = passed;
+    let PassedResponse { answer, body, refusal } = passed;
     let (status, mut headers) = (answer.status, answer.headers);
-    pass_status(Why::PassMarked, status, refused).append_to(&mut headers);
+    pass_status(Why::PassMarked, status, refusal.first).append_to(&mut headers);
     if let Some(hsts) = secure::hsts(&request.site, request.peer.scheme)
         && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
     {

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 
 use super::{ClientRequest, HttpLoad, Received};
 use crate::load::invalidate;
-use crate::origin::FetchRequest;
+use crate::origin::{FetchRequest, Outgoing};
 use crate::site::tags;
 
 /// Load of a response that is stored by request body.
@@ -44,7 +44,8 @@ impl ByBodyLoad {
         } else {
             // RFC 9110 section 9.2.2: an unsafe request may already have taken effect, so it is not
             // retried.
-            request.ask_once(Box::new(question()), None, company).await?
+            let unrepeated = Outgoing::Built(Box::new(question()), None);
+            request.ask_once(unrepeated, company).await?
         };
         let status = received.response.status();
         let fields = received.response.headers().clone();

@@ -10,21 +10,19 @@ use std::time::Duration;
 
 use forebay_core::{KeyRef, WallTime, may_fall_back};
 use forebay_engine::{Audience, Clock, Entry, Head, LoadError, Loaded, Select};
-use forebay_semantics::{cdn_loop, forwarding, hop, validate};
-use http::header::{
-    ACCEPT_ENCODING, ALT_SVC, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, IF_RANGE, RANGE,
-};
+use forebay_semantics::hop;
+use http::header::{ALT_SVC, DATE, HeaderName, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response};
+use http::{HeaderMap, HeaderValue, Method};
 use tokio::time::{Instant, sleep_until};
 
+use super::HandedResult;
 use super::decision::DecisionRecorder;
 use super::selecting::selecting;
-use super::{HandedResult, Received};
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
-use crate::origin::{Again, FetchRequest, LoadUrgency, is_idle_close, no_body};
+use crate::origin::{LoadUrgency, Outgoing};
 use crate::record::{LoadTrace, RequestId};
 use crate::request_guard::Interims;
 use crate::rules::{RequestRules, RuleChanges, Values};
@@ -32,15 +30,8 @@ use crate::site::Site;
 use crate::site::tags::HostOrigin;
 use crate::stored::head::Answer;
 
-/// Field with the id of a request, as in the logs.
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
 /// Field with durations of one request (W3C Server Timing).
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
-/// `-Host`, `X-Request-Id`, `Via` and `CDN-Loop`.
-const ADDED_FIELDS: usize = 6;
 
 /// Addition to `fetch_timeout` for a whole load. The timeout of a single exchange has a more
 /// precise error message and gets the time to report it.
@@ -170,45 +161,6 @@ impl ClientRequest {
         HostOrigin { scheme: self.peer.scheme, authority: &self.authority }
     }
 
-    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
-    /// forwarding fields generated.
-    pub(crate) fn outgoing_fields(&self) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        headers.reserve(ADDED_FIELDS);
-        let authority = HeaderValue::from_str(&self.authority).ok();
-        hop::strip_hop_by_hop(&mut headers);
-        let sender = self.peer.sender(self.site.settings.is_forwarded_added);
-        forwarding::replace_forwarding(&mut headers, &sender, authority.as_ref());
-        if let Ok(id) = HeaderValue::from_bytes(&self.id.digits()) {
-            headers.insert(X_REQUEST_ID, id);
-        }
-        if let Some(context) = self.trace.as_ref().and_then(|trace| trace.context()) {
-            self.replace_trace(&mut headers, context);
-        }
-        let host = self.site.settings.origin.host.clone().or(authority);
-        if let Some(host) = host {
-            headers.insert(HOST, host);
-        }
-        if !self.site.settings.rule_set.is_empty() {
-            let values = self.values();
-            if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
-                self.changes.fail();
-            }
-            let (rules, seen) = (&self.rules, &self.headers);
-            if !rules.transform_origin_request(&self.site, seen, &mut headers, &values) {
-                self.changes.fail_transform();
-            }
-        }
-        if self.rules.may_cut_json(&self.site) {
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            headers.remove(RANGE);
-            headers.remove(IF_RANGE);
-        }
-        hop::add_via(&mut headers, http::Version::HTTP_11);
-        cdn_loop::add(&mut headers, &self.site.loop_marker);
-        headers
-    }
-
     /// Returns the target that the origin gets.
     pub(crate) fn origin_target(&self) -> PathAndQuery {
         let edited = self.rules.origin_target(&self.site, self.target.as_str());
@@ -231,68 +183,14 @@ impl ClientRequest {
     /// judged. The body is dropped, and nothing is stored.
     pub(crate) async fn probe(&self) -> Result<Answer, LoadError> {
         let patience = self.rules.fetch_timeout(&self.site);
-        let question = Box::new(self.question(|_| {}));
-        let asked = self.ask_once(question, None, Audience::Single);
+        let request = Outgoing::Built(Box::new(self.question(|_| {})), None);
+        let asked = self.ask_once(request, Audience::Single);
         let received = tokio::time::timeout(patience + TIMEOUT_MARGIN, asked).await;
         let received = received.unwrap_or(Err(LoadError::TimedOut(patience)))?;
         let (parts, _) = received.response.into_parts();
         let mut answer = Answer { status: parts.status, headers: parts.headers };
         self.take_cookies(&mut answer);
         Ok(answer)
-    }
-
-    /// Sends a request that may be retried.
-    pub(super) async fn ask(
-        &self,
-        question: impl Fn() -> FetchRequest + Send + Sync,
-        company: Audience,
-    ) -> Result<Received, LoadError> {
-        match self.ask_once(Box::new(question()), Some(&question), company).await {
-            // RFC 9112 section 9.3.1: a safe request may be retried.
-            Err(error) if is_idle_close(&error) => {
-                self.ask_once(Box::new(question()), Some(&question), company).await
-            }
-            answered => answered,
-        }
-    }
-
-    /// Sends a request. The origin uses `again` for retries.
-    pub(super) async fn ask_once(
-        &self,
-        question: Box<FetchRequest>,
-        again: Again<'_>,
-        company: Audience,
-    ) -> Result<Received, LoadError> {
-        if let Some(fetched) = self.handed.as_ref().and_then(|handed| handed.take(&self.site)) {
-            return fetched;
-        }
-        self.check_request_transforms()?;
-        let sent = self.clock.exact();
-        let mut response = self.site.origin.fetch(question, again, company).await?;
-        let delay = self.clock.exact().saturating_sub(sent);
-        tidy_fields(response.headers_mut(), self.clock.wall());
-        self.edit_response(&mut response);
-        self.check_response_transforms()?;
-        let (mut parts, body) = response.into_parts();
-        let body = self.cut_json(&mut parts, body).await?;
-        stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);
-        Ok(Received { response: Response::from_parts(parts, body), delay, purges_at_send: None })
-    }
-
-    /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
-    /// adds the cache's own.
-    pub(super) fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
-        let mut headers = self.outgoing_fields();
-        validate::strip_conditions(&mut headers);
-        // An expectation (RFC 9110 section 10.1.1) and the length of an empty body belong to one
-        // client's request.
-        headers.remove(EXPECT);
-        headers.remove(CONTENT_LENGTH);
-        self.site.ask_without_coding(&mut headers);
-        with(&mut headers);
-        let (target, interims) = (self.origin_target(), self.interims.clone());
-        let urgency = self.urgency.of(&self.headers);
-        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
     }
 
     /// Creates the head of an entry from a response. The derived forms of `prior` are kept if it has

@@ -8,7 +8,7 @@ use forebay_engine::{Content, LoadError, Loaded};
 use forebay_semantics::{Refusal, RequestRef, ResponseRef, SetBy, Storable, Unstorable, advice};
 use http::{Method, StatusCode};
 
-use super::ClientRequest;
+use super::{ClientRequest, PassedResponse};
 use crate::record::decisions::{Decided, Decision, Decisions, Line, Objections, hash};
 use crate::record::{LoadEntry, LoadFeed};
 use crate::stored::head::Answer;
@@ -49,12 +49,16 @@ impl ClientRequest {
     pub(super) fn judged(&self, answer: &Answer, evaluated: &Result<Storable, Refusal>) -> Judged {
         match evaluated {
             Ok(kept) => Judged::storable(answer, kept.set_by),
-            Err(refusal) => Judged {
-                status: answer.status,
-                objections: Objections::of(refusal.reasons()),
-                first: Some(refusal.first),
-                line: Line::of(&self.because(refusal.first, answer)),
-            },
+            Err(refusal) => self.refused(answer, refusal),
+        }
+    }
+
+    fn refused(&self, answer: &Answer, refusal: &Refusal) -> Judged {
+        Judged {
+            status: answer.status,
+            objections: Objections::of(refusal.reasons()),
+            first: Some(refusal.first),
+            line: Line::of(&self.because(refusal.first, answer)),
         }
     }
 
@@ -66,7 +70,8 @@ impl ClientRequest {
         judged: Option<Judged>,
         begun: Duration,
     ) {
-        let mut decision = self.decision(key, Decided::Unanswered, begun);
+        let took = self.clock.exact().saturating_sub(begun);
+        let mut decision = self.decision(key, Decided::Unanswered, took);
         if let (Ok(_), Some(judged)) = (loaded, judged) {
             judged.add_to(&mut decision);
         }
@@ -87,22 +92,29 @@ impl ClientRequest {
                 Decided::Unanswered
             }
         };
-        self.add_decision(decision, tags(loaded));
+        self.recorder.decisions.add(decision);
+        self.add_to_feed(took, decision.first, tags(loaded));
     }
 
-    /// Records the decision to pass a response. `begun` is the start of its fetch.
-    pub(super) fn record_pass(&self, key: KeyRef<'_>, judged: Judged, begun: Duration) {
-        let mut decision = self.decision(key, Decided::Passed, begun);
-        judged.add_to(&mut decision);
-        self.add_decision(decision, Vec::new());
+    /// Records that a response was passed without a load, and the decision about it if that `is_new`:
+    /// those about one key that is passed often would replace all others.
+    pub(crate) fn record_pass(&self, key: KeyRef<'_>, passed: &PassedResponse, is_new: bool) {
+        let took = self.origin_time.get().copied().unwrap_or_default();
+        let PassedResponse { answer, refusal, .. } = passed;
+        if is_new {
+            let mut decision = self.decision(key, Decided::Passed, took);
+            self.refused(answer, refusal).add_to(&mut decision);
+            self.recorder.decisions.add(decision);
+        }
+        self.add_to_feed(took, Some(refusal.first), Vec::new());
     }
 
     /// Returns a decision without an evaluation.
-    fn decision(&self, key: KeyRef<'_>, decided: Decided, begun: Duration) -> Decision {
+    fn decision(&self, key: KeyRef<'_>, decided: Decided, took: Duration) -> Decision {
         Decision {
             key: hash(key),
             at: self.clock.now(),
-            took: self.clock.exact().saturating_sub(begun),
+            took,
             length: None,
             status: 0,
             objections: Objections::default(),
@@ -114,16 +126,15 @@ impl ClientRequest {
         }
     }
 
-    fn add_decision(&self, decision: Decision, tags: Vec<Box<str>>) {
+    fn add_to_feed(&self, took: Duration, first: Option<Unstorable>, tags: Vec<Box<str>>) {
         let recorder = &self.recorder;
-        recorder.decisions.add(decision);
         recorder.ended_loads.push(LoadEntry {
             site: (&*self.site.settings.id).into(),
             authority: self.authority.clone(),
             target: self.target.as_str().into(),
             why: recorder.why.code(),
-            took: decision.took,
-            unstorable: decision.first.map(Unstorable::code),
+            took,
+            unstorable: first.map(Unstorable::code),
             tags,
         });
     }

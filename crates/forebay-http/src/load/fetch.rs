@@ -142,8 +142,7 @@ impl LoadState {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         for _ in 0..ATTEMPTS_MAX {
-            let question = || self.request.question(|_| {});
-            let received = self.request.ask(question, company).await?;
+            let received = self.request.ask_plainly(company).await?;
             if received.response.status() != StatusCode::NOT_MODIFIED {
                 return self.judge(received, prior);
             }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::KeyRef;
 use forebay_engine::{Audience, LoadError, PurgesSoFar};
-use forebay_semantics::storable::Unstorable;
+use forebay_semantics::storable::Refusal;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 
@@ -28,8 +27,8 @@ pub(crate) enum Fetched {
 pub(crate) struct PassedResponse {
     pub(crate) answer: Answer,
     pub(crate) body: Bytes,
-    /// First reason against storing it.
-    pub(crate) refused: Unstorable,
+    /// Reasons against storing it.
+    pub(crate) refusal: Refusal,
 }
 
 /// Request that the direct path has sent to the origin, and hands over to the ordinary path.
@@ -82,32 +81,31 @@ impl ClientRequest {
         Some(self.clock.exact().saturating_sub(self.handed.as_ref()?.sent))
     }
 
-    /// Fetches the response for this client alone. A whole response that may not be stored, is no
-    /// failure and has a status that `suits` is passed, and the decision about it recorded.
+    /// Fetches the response for this client alone, from `sent` on. A whole response that may not be
+    /// stored, is no failure and has a status that `suits` is passed.
     pub(crate) async fn fetch_for_one(
         &self,
-        key: KeyRef<'_>,
+        sent: Duration,
         suits: impl Fn(StatusCode) -> bool,
     ) -> Fetched {
-        let begun = self.clock.exact();
-        let question = || self.question(|_| {});
-        let asked = self.ask_once(Box::new(question()), Some(&question), Audience::Single).await;
-        let _ = self.origin_time.set(self.clock.exact().saturating_sub(begun));
+        let build = || self.question(|_| {});
+        let asked = self.ask_at(sent, self.plain_question(&build), Audience::Single).await;
         let Received { response, delay, purges_at_send } = match asked {
             Ok(received) => received,
-            Err(error) => return Fetched::NeedsFlight(Box::new(Err(error))),
+            Err(error) => {
+                let _ = self.origin_time.set(self.clock.exact().saturating_sub(sent));
+                return Fetched::NeedsFlight(Box::new(Err(error)));
+            }
         };
+        let _ = self.origin_time.set(delay);
         let (parts, mut body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers };
-        let evaluated = self.evaluate(&answer);
-        if let Err(refusal) = &evaluated
+        if let Err(refusal) = self.evaluate(&answer)
             && !self.is_failure(&answer)
             && suits(answer.status)
             && let Some(body) = body.take_whole()
         {
-            let refused = refusal.first;
-            self.record_pass(key, self.judged(&answer, &evaluated), begun);
-            return Fetched::Passed(PassedResponse { answer, body, refused });
+            return Fetched::Passed(PassedResponse { answer, body, refusal });
         }
         let mut response = Response::new(body);
         (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);

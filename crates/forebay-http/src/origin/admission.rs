@@ -91,7 +91,7 @@ impl Admission {
         limits(&self.settings) == limits(settings) && self.settings.budget == settings.budget
     }
 
-    /// Waits for the permission to send a request, at most until `due`.
+    /// Waits for the permission to send a request, from `now` to at most `due`. Returns it with its time.
     ///
     /// # Errors
     /// [`LoadError::Overloaded`] or [`LoadError::OverBudget`] if the request was not admitted in
@@ -99,17 +99,18 @@ impl Admission {
     pub(super) async fn admit(
         self: &Arc<Self>,
         urgency: &Urgency,
+        now: Instant,
         due: Instant,
-    ) -> Result<RequestPermit, LoadError> {
+    ) -> Result<(RequestPermit, Instant), LoadError> {
         let Some(admitted) = self.pass(urgency)? else {
             self.count(AdmissionResult::AtOnce);
-            return Ok(self.permit());
+            return Ok((self.permit(), now));
         };
         let mut place = Place { admission: self, admitted };
         let is_admitted = timeout_at(due, &mut place.admitted).await;
         if let Ok(Ok(())) = is_admitted {
             self.count(AdmissionResult::Queued);
-            return Ok(self.permit());
+            return Ok((self.permit(), Instant::now()));
         }
         drop(place);
         Err(self.refuse(self.state.lock().obstacle(self.now())))

@@ -1,8 +1,10 @@
 //! Circuit breaker of a site: rejects requests to an origin that fails or is too slow.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
@@ -11,7 +13,7 @@ use http::Response;
 use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::fault::ClientFault;
 use super::urgency::Urgency;
@@ -37,6 +39,9 @@ pub(super) struct SiteBreaker {
     calls_ended: AtomicU32,
 }
 
+/// Time at which limits and budget have admitted a call, once they have.
+pub(super) type Admitted = OnceLock<Instant>;
+
 /// Decision about one call.
 pub(super) enum Decision<'b> {
     /// The call may be made.
@@ -49,7 +54,6 @@ pub(super) enum Decision<'b> {
 pub(super) struct RunningCall<'b> {
     breaker: &'b SiteBreaker,
     ticket: CallTicket,
-    begun: Instant,
     /// Set if the call counts as slow when it takes long. Time spent on a client's request body does
     /// not tell anything about the origin.
     is_timed: bool,
@@ -91,14 +95,25 @@ impl SiteBreaker {
         self.breaker.lock().time_left(now)
     }
 
-    /// Decides about a call. `is_timed` is true if it counts as slow when it takes long.
+    /// Returns `true` if a call counts as slow when it takes long. The breaker polls its exchange again
+    /// when that time is over.
+    fn watches(&self, call: &RunningCall<'_>) -> bool {
+        call.is_timed && !self.slow_call.is_zero()
+    }
+
+    /// Returns the time from the admission of a call after which [`run`](Self::run) polls its exchange
+    /// again; `None` if nothing of the kind is certain.
+    pub(super) fn polls_after(&self, call: &RunningCall<'_>) -> Option<Duration> {
+        self.watches(call).then_some(self.slow_call)
+    }
+
+    /// Decides about a call that begins now. `is_timed` is true if it counts as slow when it takes long.
     ///
     /// # Errors
     /// [`LoadError::Unavailable`] if the breaker is open.
-    pub(super) fn admit(&self, is_timed: bool) -> Result<Decision<'_>, LoadError> {
-        let begun = Instant::now();
-        let call = |ticket| RunningCall { breaker: self, ticket, begun, is_timed, is_done: false };
-        match self.breaker.lock().admit(self.timestamp(begun)) {
+    pub(super) fn admit(&self, is_timed: bool, now: Instant) -> Result<Decision<'_>, LoadError> {
+        let call = |ticket| RunningCall { breaker: self, ticket, is_timed, is_done: false };
+        match self.breaker.lock().admit(self.timestamp(now)) {
             CallAdmission::Admitted(ticket) => Ok(Decision::Call(call(ticket))),
             CallAdmission::Trial(ticket) => Ok(Decision::Trial(call(ticket))),
             CallAdmission::Rejected(left) => Err(LoadError::Unavailable(left)),
@@ -110,43 +125,50 @@ impl SiteBreaker {
         LoadError::Unavailable(self.time_left())
     }
 
-    /// Makes a call and records its result. The time before `admitted` is notified is a wait in a queue
-    /// of this process, which says nothing about the origin. If the breaker opens, the call of a `shared`
+    /// Makes a call and records its result. The time before `admitted` is set is a wait in a queue of
+    /// this process, which says nothing about the origin. If the breaker opens, the call of a `shared`
     /// load accepts no further followers and ends soon, see [`END_INTERVAL`]: otherwise all who wait
     /// for it would wait for an origin that does not answer.
     pub(super) async fn run<B>(
         &self,
         mut call: RunningCall<'_>,
         shared: Option<&Urgency>,
-        admitted: &Notify,
+        admitted: &Admitted,
         mut exchange: Pin<&mut impl Future<Output = Result<Response<B>, LoadError>>>,
     ) -> Result<Response<B>, LoadError> {
-        let (mut opened, mut admitted) = (pin!(self.opened.notified()), pin!(admitted.notified()));
-        let mut timer = pin!(sleep_until(call.begun + self.slow_call));
-        let may_become_slow = call.is_timed && !self.slow_call.is_zero();
-        let mut phase = if may_become_slow { Phase::Queued } else { Phase::Untimed };
-        let result = loop {
-            tokio::select! {
-                biased;
-                result = exchange.as_mut() => break result,
-                () = admitted.as_mut(), if phase == Phase::Queued => {
+        let (mut opened, mut timer) = (pin!(self.opened.notified()), pin!(None::<Sleep>));
+        let mut phase = if self.watches(&call) { Phase::Queued } else { Phase::Untimed };
+        let result = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = exchange.as_mut().poll(cx) {
+                    return Poll::Ready(result);
+                }
+                if phase == Phase::Queued
+                    && let Some(at) = admitted.get()
+                {
                     phase = Phase::Timed;
-                    timer.as_mut().reset(Instant::now() + self.slow_call);
+                    timer.set(Some(sleep_until(*at + self.slow_call)));
                 }
-                () = timer.as_mut(), if matches!(phase, Phase::Timed | Phase::Ending) => {
-                    if phase == Phase::Ending {
-                        break Err(self.unavailable());
+                let due = timer.as_mut().as_pin_mut().is_some_and(|it| it.poll(cx).is_ready());
+                match phase {
+                    Phase::Timed if due => {
+                        phase = Phase::Untimed;
+                        timer.set(None);
+                        call.became_slow();
                     }
-                    phase = Phase::Untimed;
-                    call.became_slow();
-                }
-                () = opened.as_mut(), if shared.is_some() && phase != Phase::Ending => {
-                    shared.into_iter().for_each(Urgency::close);
-                    phase = Phase::Ending;
-                    timer.as_mut().reset(Instant::now() + self.time_to_end());
+                    Phase::Ending if due => return Poll::Ready(Err(self.unavailable())),
+                    Phase::Ending => return Poll::Pending,
+                    _ => {
+                        let Some(urgency) = shared else { return Poll::Pending };
+                        ready!(opened.as_mut().poll(cx));
+                        urgency.close();
+                        phase = Phase::Ending;
+                        timer.set(Some(sleep_until(Instant::now() + self.time_to_end())));
+                    }
                 }
             }
-        };
+        })
+        .await;
         call.end(&result);
         result
     }
@@ -245,9 +267,9 @@ mod tests {
     }
 
     async fn run(breaker: &SiteBreaker, shared: Option<&Urgency>) -> Answer {
-        let Decision::Call(call) = breaker.admit(true)? else { panic!("a trial") };
-        let admitted = Notify::new();
-        admitted.notify_one();
+        let now = Instant::now();
+        let Decision::Call(call) = breaker.admit(true, now)? else { panic!("a trial") };
+        let admitted = Admitted::from(now);
         breaker.run(call, shared, &admitted, pin!(pending())).await
     }
 

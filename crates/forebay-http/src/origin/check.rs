@@ -6,13 +6,14 @@ use std::time::Duration;
 use http::header::{CONNECTION, HOST, USER_AGENT};
 use http::uri::Uri;
 use http::{HeaderValue, Request};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::accept::InterimRelay;
 use super::connection::SendError;
 use super::endpoint::Endpoint;
 use super::group::Group;
 use super::no_body;
+use super::outgoing::Message;
 use super::progress::Progress;
 use crate::settings::{EndpointAddress, HealthCheckSettings, OriginSettings};
 
@@ -76,7 +77,8 @@ impl Checks {
         // Not for requests: the next check uses a new connection, too.
         let link = endpoint.connect_alone().await;
         let mut link = link.map_err(|error| error.to_string())?;
-        let mut request = Box::new(Request::new(Progress::begin().track(no_body())));
+        let mut request =
+            Box::new(Request::new(Progress::begin(Instant::now(), true).track(no_body())));
         *request.uri_mut() = Uri::from(self.settings.path.clone());
         let headers = request.headers_mut();
         let host = self.host.clone().or_else(|| host_of(&endpoint.address));
@@ -84,7 +86,7 @@ impl Checks {
         headers.insert(USER_AGENT, AGENT);
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let interims = Arc::new(InterimRelay::default());
-        let sent = link.send(request, &interims).await;
+        let sent = link.send(Message::Built(request), &interims).await;
         drop(link.detach());
         match sent {
             Ok(response) => Ok(response.status().as_u16()),

@@ -22,10 +22,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use self::driven::Driven;
-use self::plain::{EncodedRequest, PlainResult};
+use self::plain::PlainResult;
 use super::accept::{HeadLimits, InterimRelay, digits};
 use super::body::ReceivedBody;
+use super::encoded::EncodedRequest;
 use super::fault::ClientFault;
+use super::outgoing::Message;
 use super::progress::TrackedBody;
 use super::stream::{OriginStream, Received};
 
@@ -108,25 +110,26 @@ impl Connection {
     /// Sends a request, and returns the head of the final response.
     pub(super) async fn send(
         &mut self,
-        request: Box<Request<TrackedBody>>,
+        message: Message<'_>,
         interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
-        let answered = self.exchange(request, interims).await;
+        let answered = self.exchange(message, interims).await;
         self.is_used |= answered.is_ok();
         answered
     }
 
     async fn exchange(
         &mut self,
-        request: Box<Request<TrackedBody>>,
+        message: Message<'_>,
         interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         if matches!(self.http, Http::Idle(_))
-            && let Some(plain) = EncodedRequest::of(&request)
-            && let Some(response) = self.exchange_plainly(plain).await
+            && let Some(encoded) = message.encoded()
+            && let Some(response) = self.exchange_plainly(&encoded).await
         {
             return Ok(response.map(ReceivedBody::Whole));
         }
+        let request = message.into_request();
         if let Some(stream) = self.http.take_idle() {
             match Driven::begin(stream, self.limits).await {
                 Ok(driven) => self.http = Http::Hyper(Box::new(driven)),
@@ -143,9 +146,9 @@ impl Connection {
 
     /// Sends a request without hyper. Returns `None` if hyper must read the response. If this is
     /// dropped, the connection is, too.
-    async fn exchange_plainly(&mut self, request: EncodedRequest) -> Option<Response<Bytes>> {
+    async fn exchange_plainly(&mut self, request: &EncodedRequest) -> Option<Response<Bytes>> {
         let mut stream = self.http.take_idle()?;
-        let exchanged = request.exchange(&mut stream).await;
+        let exchanged = plain::exchange(request, &mut stream).await;
         let response = match exchanged {
             PlainResult::Response(response) => Some(response),
             PlainResult::Takeover(takeover) => {
@@ -190,6 +193,16 @@ impl Connection {
         match self.http {
             Http::Hyper(driven) => driven.into_switched(),
             Http::Idle(_) | Http::Over => None,
+        }
+    }
+
+    /// Returns `true` if the last exchange is complete. Whether the connection can carry another one is
+    /// known only then ([`is_reusable`](Self::is_reusable)).
+    pub(super) fn is_complete(&mut self) -> bool {
+        match &mut self.http {
+            Http::Idle(stream) => !stream.has_failed(),
+            Http::Hyper(driven) => driven.is_reusable(),
+            Http::Over => false,
         }
     }
 

@@ -10,8 +10,6 @@ use std::time::Duration;
 use forebay_core::EndpointState;
 use forebay_semantics::Scheme;
 use forebay_tls::client::TlsFailure;
-use http::Request;
-use http::header::UPGRADE;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
@@ -139,14 +137,6 @@ pub(super) enum RequestKind {
 }
 
 impl RequestKind {
-    pub(super) fn of<B>(request: &Request<B>) -> Self {
-        match request.method().is_safe() {
-            _ if request.headers().contains_key(UPGRADE) => Self::Switch,
-            true => Self::Repeatable,
-            false => Self::Unrepeatable,
-        }
-    }
-
     /// Returns the maximum idle time of its connection.
     const fn idle_max(self) -> Duration {
         match self {
@@ -223,13 +213,17 @@ impl Endpoint {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Returns a connection for a request: a place on a shared one, an idle one, or a new one.
-    pub(super) async fn link(self: &Arc<Self>, kind: RequestKind) -> Result<Link, ConnectError> {
+    /// Returns a connection for a request at `now`: a place on a shared one, an idle one, or a new one.
+    pub(super) async fn link(
+        self: &Arc<Self>,
+        kind: RequestKind,
+        now: Instant,
+    ) -> Result<Link, ConnectError> {
         self.refresh_names();
         let idle_max = kind.idle_max().min(self.options.keep_alive);
         let offer = self.offer(kind);
         if !offer.has_http2() {
-            return match self.pool.take(idle_max) {
+            return match self.pool.take(idle_max, now) {
                 Some(connection) => Ok(Link::Alone(connection)),
                 None => self.connect(offer).await,
             };
@@ -238,7 +232,7 @@ impl Endpoint {
         loop {
             // Requests to a server that prefers HTTP/1.1 do not wait for each other.
             if self.speaks_http1.load(Ordering::Relaxed) {
-                return match self.pool.take(idle_max) {
+                return match self.pool.take(idle_max, now) {
                     Some(connection) => Ok(Link::Alone(connection)),
                     None => self.connect(offer).await,
                 };

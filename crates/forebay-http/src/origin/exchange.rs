@@ -1,30 +1,30 @@
 //! One request to an origin: the choice of an endpoint, the exchange with it, and retries.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use forebay_core::LoadSign;
 use forebay_engine::LoadError;
-use http::header::TRANSFER_ENCODING;
-use http::uri::Uri;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body::Body;
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use http::{Response, StatusCode};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::Origin;
 use super::accept::{InterimRelay, InvalidHead, validate_head};
 use super::body::{ConnectionPermits, ReceivedBody};
+use super::breaker::Admitted;
 use super::connection::SendError;
-use super::endpoint::{Endpoint, InFlight, RequestKind};
+use super::endpoint::{Endpoint, InFlight};
 use super::fault::{self, ClientFault};
 use super::group::{Chosen, RequestResult};
 use super::idle::is_idle_close;
 use super::link::Link;
-use super::progress::{Progress, TrackedBody};
-use super::retry::{self, Again, Exchanged, FailedExchange, Next, Retrying};
-use super::{FetchRequest, Origin};
+use super::outgoing::{Message, Outgoing};
+use super::progress::Progress;
+use super::retry::{self, Exchanged, FailedExchange, Next, Retrying};
 
 /// Error text for an origin without endpoints.
 const NO_ENDPOINT: &str = "the origin has no endpoint";
@@ -44,20 +44,35 @@ pub(super) struct Answered {
     pub(super) permits: ConnectionPermits,
 }
 
+/// Times of a request.
+pub(super) struct Pace {
+    pub(super) begun: Instant,
+    /// Set when limits and budget have admitted it.
+    pub(super) admitted: Admitted,
+    /// Time from the admission after which the exchange is polled again; `None` if that is not certain.
+    pub(super) polled_after: Option<Duration>,
+}
+
+impl Pace {
+    pub(super) fn of(begun: Instant) -> Self {
+        Self { begun, admitted: Admitted::new(), polled_after: None }
+    }
+}
+
 impl Origin {
-    /// Sends a request when limits and budget permit it, then notifies `admitted`; and sends it again
-    /// where the settings allow it. Returns the response head, which is validated unless it is a 101.
+    /// Sends a request when, from `now` on, limits and budget permit it, and sends it again where the settings allow it. Returns the response head, which is validated unless it is a 101.
     pub(super) async fn exchange_in_time(
         &self,
-        request: Box<FetchRequest>,
-        again: Again<'_>,
+        request: Outgoing<'_>,
         progress: &Progress,
-        admitted: &Notify,
+        pace: &Pace,
+        now: Instant,
     ) -> Result<Answered, LoadError> {
         let due = progress.due(self.admission_timeout());
-        let mut permit = self.admission.admit(&request.urgency, due).await?;
-        admitted.notify_one();
-        let answered = self.attempts(request, again, progress).await;
+        let (mut permit, at) = self.admission.admit(request.urgency(), now, due).await?;
+        let _ = pace.admitted.set(at);
+        let polled_at = pace.polled_after.map(|after| at + after);
+        let answered = self.attempts(request, progress, at, polled_at).await;
         permit.record(sign_of(&answered));
         let (exchanged, in_flight) = answered?;
         let permits = ConnectionPermits { request: permit, unshared: None, in_flight };
@@ -65,17 +80,19 @@ impl Origin {
         Ok(Answered { response, connection, permits })
     }
 
-    /// Sends a request until its result permits no retry.
+    /// Sends a request at `at`, until its result permits no retry. A caller polls the first exchange
+    /// again at `polled_at`.
     async fn attempts(
         &self,
-        request: Box<FetchRequest>,
-        again: Again<'_>,
+        request: Outgoing<'_>,
         progress: &Progress,
+        mut at: Instant,
+        mut polled_at: Option<Instant>,
     ) -> Result<(Exchanged, Option<InFlight>), LoadError> {
-        let interims = Arc::new(InterimRelay::new(request.interims.clone()));
-        let affinity = self.group.affinity(&request);
-        let mut request = http_request(*request, progress);
-        let mut retrying = Retrying::new(self.retries.as_ref(), again);
+        let interims = Arc::new(InterimRelay::new(request.interims().clone()));
+        let mut retrying = Retrying::new(self.retries.as_ref(), request.again());
+        let (affinity, request) = self.group.affinity(request);
+        let mut message = Message::new(request, progress);
         loop {
             let Some(chosen) = self.group.choose(affinity, retrying.tried()) else {
                 return Err(LoadError::unreachable(NO_ENDPOINT));
@@ -85,40 +102,45 @@ impl Origin {
                 retry::wait_for_same_endpoint().await;
             }
             let limit = retrying.limit(progress, self.fetch_timeout);
-            let exchange = pin!(self.exchange(endpoint, request, &interims));
-            let exchanged = in_time(exchange, progress, limit).await;
+            let exchange = pin!(self.exchange(endpoint, message, at, &interims));
+            let exchanged = in_time(exchange, progress, limit, polled_at.take()).await;
             let result = result_of(&exchanged);
             self.group.record(index, result);
             retrying.tried_at(index, result);
             let requests = || self.group.requests();
-            request = match retrying.next(exchanged, requests, &self.admission) {
+            message = match retrying.next(exchanged, requests, &self.admission) {
                 Next::Done(exchanged) => {
                     return exchanged
                         .map(|exchanged| (exchanged, in_flight))
                         .map_err(|failed| failed.error);
                 }
-                Next::Unsent(unsent) => unsent,
-                Next::Again(again) => http_request(again(), progress),
+                Next::Unsent(unsent) => Message::Built(unsent),
+                Next::Again(build) => Message::of(build(), progress),
             };
+            at = Instant::now();
         }
     }
 
-    /// Sends a request on an idle connection, or on a new one.
+    /// Sends a request at `at`, on an idle connection or on a new one.
     async fn exchange(
         &self,
         endpoint: &Arc<Endpoint>,
-        mut request: Box<Request<TrackedBody>>,
+        mut message: Message<'_>,
+        at: Instant,
         interims: &Arc<InterimRelay>,
     ) -> Result<Exchanged, FailedExchange> {
-        let kind = RequestKind::of(&request);
+        let kind = message.kind();
         let mut retired = 0;
         // Each iteration uses up an idle connection, or one of the retired ones.
         loop {
-            let mut link = match endpoint.link(kind).await {
+            let mut link = match endpoint.link(kind, at).await {
                 Ok(link) => link,
-                Err(error) => return Err(FailedExchange::unsent(error.into(), request)),
+                Err(error) => {
+                    let request = message.into_request();
+                    return Err(FailedExchange::unsent(error.into(), request));
+                }
             };
-            let error = match link.send(request, interims).await {
+            let error = match link.send(message, interims).await {
                 Ok(mut response) => {
                     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                         validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
@@ -128,10 +150,12 @@ impl Origin {
                 Err(error) => error,
             };
             match error {
-                SendError::Unsent(unsent, _) if link.is_used() => request = unsent,
+                SendError::Unsent(unsent, _) if link.is_used() => {
+                    message = Message::Built(unsent);
+                }
                 SendError::Retired(unsent) if retired < RETIRED_MAX => {
                     retired += 1;
-                    request = unsent;
+                    message = Message::Built(unsent);
                 }
                 error => {
                     let failed = self.failed(error, endpoint, &mut link);
@@ -172,38 +196,42 @@ impl Origin {
     }
 }
 
-/// Returns a request in the form of hyper.
-fn http_request(request: FetchRequest, progress: &Progress) -> Box<Request<TrackedBody>> {
-    let FetchRequest { method, target, headers, body, .. } = request;
-    let is_sized = body.size_hint().exact().is_some();
-    let mut request = Box::new(Request::new(progress.track(body)));
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::from(target);
-    *request.headers_mut() = headers;
-    if !is_sized {
-        // Without it, hyper sends no body with a GET.
-        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    request
-}
-
-/// Awaits `exchange`, with a timeout. Each iteration of the loop means that the client delayed its
-/// request body, which the client timeouts bound. `exchange` is passed by reference: by value, the
-/// future would reserve space for it twice.
+/// Awaits `exchange`, with a timeout. Each further timer means that the client delayed its request
+/// body, which the client timeouts bound. `exchange` is passed by reference: by value, the future would
+/// reserve space for it twice.
+///
+/// If it is polled again at `polled_at` in any case, before the timeout, it needs no timer until then:
+/// most exchanges end earlier.
 async fn in_time(
     mut exchange: Pin<&mut impl Future<Output = Result<Exchanged, FailedExchange>>>,
     progress: &Progress,
     limit: Duration,
+    polled_at: Option<Instant>,
 ) -> Result<Exchanged, FailedExchange> {
-    loop {
-        let due = progress.due(limit);
-        if let Ok(exchanged) = tokio::time::timeout_at(due, exchange.as_mut()).await {
-            return exchanged;
+    let mut needs_timer = polled_at.is_none_or(|at| at > progress.due(limit));
+    let mut timer = pin!(None::<Sleep>);
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(exchanged) = exchange.as_mut().poll(cx) {
+                return Poll::Ready(exchanged);
+            }
+            if !mem::replace(&mut needs_timer, true) {
+                return Poll::Pending;
+            }
+            match timer.as_mut().as_pin_mut() {
+                None => timer.set(Some(sleep_until(progress.due(limit)))),
+                Some(running) => {
+                    ready!(running.poll(cx));
+                    let due = progress.due(limit);
+                    if due <= Instant::now() {
+                        return Poll::Ready(Err(LoadError::TimedOut(limit).into()));
+                    }
+                    timer.set(Some(sleep_until(due)));
+                }
+            }
         }
-        if progress.due(limit) <= Instant::now() {
-            return Err(LoadError::TimedOut(limit).into());
-        }
-    }
+    })
+    .await
 }
 
 /// Returns what the result of a request says about the load of the origin.

@@ -7,10 +7,10 @@ use forebay_core::HealthChange;
 use http::header::HOST;
 use tokio::time::Instant;
 
-use super::FetchRequest;
 use super::balance::{self, EndpointSet, Load};
 use super::endpoint::{ConnectOptions, Endpoint, InFlight};
 use super::health::Health;
+use super::outgoing::Outgoing;
 use crate::endpoint_status::EndpointStatus;
 use crate::settings::{Balance, SiteSettings};
 
@@ -133,13 +133,16 @@ impl Group {
         }
     }
 
-    /// Returns the property of a request by which an endpoint is chosen.
-    pub(super) fn affinity(&self, request: &FetchRequest) -> Affinity {
+    /// Returns the property of a request by which an endpoint is chosen, and the request, which is
+    /// built if its fields are needed.
+    pub(super) fn affinity<'a>(&self, request: Outgoing<'a>) -> (Affinity, Outgoing<'a>) {
         if self.balance != Balance::Hash || self.members.len() < 2 {
-            return Affinity(0);
+            return (Affinity(0), request);
         }
+        let (again, request) = (request.again(), request.into_built());
         let host = request.headers.get(HOST).map_or(&[][..], |host| host.as_bytes());
-        Affinity(balance::key_hash(host, request.target.as_str().as_bytes()))
+        let affinity = Affinity(balance::key_hash(host, request.target.as_str().as_bytes()));
+        (affinity, Outgoing::Built(request, again))
     }
 
     /// Returns the number of all requests to the endpoints.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::Response;
 
 use super::accept::InterimRelay;
 use super::body::ReceivedBody;
 use super::connection::{Connection, SendError};
 use super::http2::StreamLease;
+use super::outgoing::Message;
 use super::pool::PooledConnection;
-use super::progress::TrackedBody;
 
 /// Connection that carries one request.
 #[derive(Debug)]
@@ -24,17 +24,17 @@ impl Link {
     /// Sends a request, and returns the head of the final response.
     pub(super) async fn send(
         &mut self,
-        request: Box<Request<TrackedBody>>,
+        message: Message<'_>,
         interims: &Arc<InterimRelay>,
     ) -> Result<Response<ReceivedBody>, SendError> {
         match self {
             Self::Stream(stream) => {
-                let response = stream.send(request, interims).await?;
+                let response = stream.send(message.into_request(), interims).await?;
                 Ok(response.map(ReceivedBody::Hyper))
             }
             Self::Alone(pooled) => match pooled.get() {
-                Some(connection) => connection.send(request, interims).await,
-                None => Err(SendError::Retired(request)),
+                Some(connection) => connection.send(message, interims).await,
+                None => Err(SendError::Retired(message.into_request())),
             },
         }
     }

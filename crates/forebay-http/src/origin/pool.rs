@@ -73,14 +73,18 @@ impl Pool {
         })
     }
 
-    /// Takes the newest connection of this worker that was idle for at most `idle_max`.
-    pub(super) fn take(self: &Arc<Self>, idle_max: Duration) -> Option<PooledConnection> {
+    /// Takes the newest connection of this worker that was idle for at most `idle_max` at `now`.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        idle_max: Duration,
+        now: Instant,
+    ) -> Option<PooledConnection> {
         let idle_max = idle_max.min(self.keep_alive);
         let list = &self.lists[list_index()];
         loop {
             let Idle { generation, mut connection, .. } = {
                 let mut list = list.lock();
-                if list.idle.last()?.since.elapsed() > idle_max {
+                if now.saturating_duration_since(list.idle.last()?.since) > idle_max {
                     return None;
                 }
                 list.idle.pop()?
@@ -182,7 +186,7 @@ impl Drop for PooledConnection {
     /// Returns the connection to the pool if it can carry another exchange.
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take()
-            && connection.is_reusable()
+            && connection.is_complete()
         {
             connection.rest();
             self.pool.put(connection, self.generation);

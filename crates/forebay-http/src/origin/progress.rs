@@ -34,10 +34,10 @@ enum WaitingFor {
 }
 
 impl Progress {
-    /// Starts an exchange, which waits for the origin.
-    pub(super) fn begin() -> Self {
-        let waiting_for = WaitingFor::Origin { since: Instant::now() };
-        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false, fault: None })))
+    /// Starts an exchange, which waits for the origin. `is_body_sent` is true if the request has no body.
+    pub(super) fn begin(since: Instant, is_body_sent: bool) -> Self {
+        let waiting_for = WaitingFor::Origin { since };
+        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent, fault: None })))
     }
 
     /// Returns the time at which the origin times out, as of now.

@@ -10,22 +10,19 @@ use http::{Request, Response};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::FetchRequest;
 use super::admission::Admission;
 use super::balance::EndpointSet;
 use super::body::ReceivedBody;
 use super::group::RequestResult;
 use super::idle::is_idle_close;
 use super::link::Link;
+use super::outgoing::BuildRequest;
 use super::progress::{Progress, TrackedBody};
 use crate::settings::{RetryOn, RetrySettings};
 
 /// Mean wait before a request is sent to the same endpoint again, varied by half: an origin that
 /// restarts needs a moment.
 const SAME_ENDPOINT_WAIT: Duration = Duration::from_millis(25);
-
-/// Function that builds a request once more; `None` if it must not be sent twice.
-pub(crate) type Again<'a> = Option<&'a (dyn Fn() -> FetchRequest + Send + Sync)>;
 
 /// Response head of one exchange, with its connection.
 pub(super) type Exchanged = (Response<ReceivedBody>, Link);
@@ -106,7 +103,7 @@ impl Retries {
 /// State of the retries of one request.
 pub(super) struct Retrying<'a> {
     retries: Option<&'a Retries>,
-    again: Again<'a>,
+    again: Option<&'a BuildRequest<'a>>,
     /// Number of retries that are left.
     left: u32,
     /// Endpoints that the request was sent to.
@@ -120,11 +117,11 @@ pub(super) enum Next<'a> {
     /// The request is sent, because nothing of it was sent before.
     Unsent(Box<Request<TrackedBody>>),
     /// The request is built and sent again.
-    Again(&'a (dyn Fn() -> FetchRequest + Send + Sync)),
+    Again(&'a BuildRequest<'a>),
 }
 
 impl<'a> Retrying<'a> {
-    pub(super) fn new(retries: Option<&'a Retries>, again: Again<'a>) -> Self {
+    pub(super) fn new(retries: Option<&'a Retries>, again: Option<&'a BuildRequest<'a>>) -> Self {
         let left = retries.map_or(0, |retries| retries.settings.attempts);
         Self { retries, again, left, tried: EndpointSet::default() }
     }

@@ -9,13 +9,15 @@ use bytes::{Buf, Bytes};
 use forebay_engine::LoadError;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::accept::{InvalidHead, validate_switch_head};
-use super::exchange::Answered;
+use super::exchange::{Answered, Pace};
+use super::outgoing::{FetchRequest, Outgoing};
 use super::progress::Progress;
 use super::stream::OriginStream;
-use super::{FetchRequest, Origin, OriginBody};
+use super::{Origin, OriginBody};
 use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived, so at most half of the concurrent
@@ -50,8 +52,9 @@ impl Origin {
         request: Box<FetchRequest>,
         protocols: &HeaderValue,
     ) -> Result<SwitchOutcome, LoadError> {
+        let now = Instant::now();
         if let Some(breaker) = &self.breaker {
-            drop(breaker.admit(false)?);
+            drop(breaker.admit(false, now)?);
         }
         let tunnel = self.tunnels.clone().try_acquire_owned();
         let tunnel = tunnel.map_err(|_| {
@@ -59,8 +62,9 @@ impl Origin {
                 "the maximum number of tunnels to the origin (half of `connections_max`) is open",
             )
         })?;
-        let progress = Progress::begin();
-        let answered = self.exchange_in_time(request, None, &progress, &Notify::new()).await?;
+        let progress = Progress::begin(now, false);
+        let request = Outgoing::Built(request, None);
+        let answered = self.exchange_in_time(request, &progress, &Pace::of(now), now).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }

@@ -20,7 +20,7 @@ use crate::load::invalidate::{self, key_of, target_of};
 use crate::load::{
     ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
 };
-use crate::origin::{Again, FetchRequest, RequestBody, is_idle_close, no_body};
+use crate::origin::{BuildRequest, FetchRequest, Outgoing, RequestBody, is_idle_close, no_body};
 use crate::response::body::ResponseBody;
 use crate::response::deliver::deliver_as_it_is;
 use crate::rules::RoutedRequest;
@@ -55,18 +55,19 @@ impl Forward {
         // RFC 9110 section 9.2.2: only an idempotent request may be sent again.
         let may_repeat = method.is_idempotent() && body.is_end_stream();
         let again = || question(no_body());
-        let again: Again<'_> = if may_repeat { Some(&again) } else { None };
+        let again: Option<&BuildRequest<'_>> = if may_repeat { Some(&again) } else { None };
         let key = key_of(&request, request.target.as_str());
         let watch = (method == Method::POST).then(|| engine.watch(key.clone()));
         let sent = engine.clock().exact();
         let origin = &request.site.origin;
         // RFC 9112 section 9.3.1: a safe request may be sent again.
         let is_safe = method.is_safe() && body.is_end_stream();
-        let asked = Box::new(question(body));
+        let asked = Outgoing::Built(Box::new(question(body)), again);
         request.check_request_transforms()?;
-        let response = match origin.fetch(asked, again, Audience::Single).await {
+        let response = match origin.fetch(asked, Audience::Single).await {
             Err(error) if is_safe && is_idle_close(&error) => {
-                origin.fetch(Box::new(question(no_body())), again, Audience::Single).await?
+                let asked = Outgoing::Built(Box::new(question(no_body())), again);
+                origin.fetch(asked, Audience::Single).await?
             }
             fetched => fetched?,
         };

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::fields::tokens;
+use crate::fields::{FieldSink, tokens};
 use crate::forwarding::hop::PSEUDONYM;
 
 const CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
@@ -24,8 +24,8 @@ impl LoopMarker {
 }
 
 /// Adds the marker to a request to an origin. Markers of other caches are kept (RFC 8586 section 2).
-pub fn add(headers: &mut HeaderMap, marker: &LoopMarker) {
-    headers.append(CDN_LOOP, marker.0.clone());
+pub fn add(fields: &mut impl FieldSink, marker: &LoopMarker) {
+    fields.add(&CDN_LOOP, &marker.0);
 }
 
 /// Returns `true` if the request carries the marker, so that this process has sent it for this site

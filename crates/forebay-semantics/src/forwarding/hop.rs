@@ -4,7 +4,7 @@ use http::Version;
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, VIA};
 use smallvec::SmallVec;
 
-use crate::fields::tokens;
+use crate::fields::{FieldSink, tokens};
 
 /// Name of this cache in `Via` and `Cache-Status`.
 pub(crate) const PSEUDONYM: &str = "forebay";
@@ -82,23 +82,25 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Removes the fields named in `Connection` except fields for every recipient.
 fn strip_options(headers: &mut HeaderMap) {
-    // The options borrow from the map that is modified below; cloning shares the values.
-    let lines: SmallVec<[HeaderValue; 2]> =
-        headers.get_all(CONNECTION).into_iter().cloned().collect();
-    for line in &lines {
-        let options = line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        for option in options.filter_map(|option| HeaderName::from_bytes(option).ok()) {
-            if !is_end_to_end(option.as_str()) {
-                headers.remove(option);
-            }
-        }
+    for option in options(headers) {
+        headers.remove(option);
     }
+}
+
+/// Returns the fields named in `Connection` except fields for every recipient.
+pub(super) fn options(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+    let lines = headers.get_all(CONNECTION).into_iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+        .filter(|option| !is_end_to_end(option.as_str()))
+        .collect()
 }
 
 /// Returns `true` for fields for one connection (RFC 9110 section 7.6.1) and for authentication to a
 /// proxy (sections 11.7.1 to 11.7.3). This cache consumes them, and RFC 9111 section 3.1 forbids
 /// storing them.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "connection"
@@ -117,7 +119,7 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 
 /// Appends this cache to `Via` (RFC 9110 section 7.6.3), with the HTTP version of the received
 /// message.
-pub fn add_via(headers: &mut HeaderMap, received: Version) {
+pub fn add_via(fields: &mut impl FieldSink, received: Version) {
     let own = match received {
         Version::HTTP_09 => "0.9 forebay",
         Version::HTTP_10 => "1.0 forebay",
@@ -125,7 +127,7 @@ pub fn add_via(headers: &mut HeaderMap, received: Version) {
         Version::HTTP_3 => "3.0 forebay",
         _ => "1.1 forebay",
     };
-    headers.append(VIA, HeaderValue::from_static(own));
+    fields.add(&VIA, &HeaderValue::from_static(own));
 }
 
 /// Returns true if `Via` names this cache [`PASSES_MAX`] times already, which means a request loop

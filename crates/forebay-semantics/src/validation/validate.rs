@@ -70,6 +70,12 @@ pub fn strip_conditions(headers: &mut HeaderMap) {
     }
 }
 
+/// Returns `true` for a field with a condition or a range.
+#[must_use]
+pub fn is_condition(name: &HeaderName) -> bool {
+    CONDITIONS.contains(name)
+}
+
 /// Returns true if a request has conditions or asks for a range.
 #[must_use]
 pub fn is_conditional(request: &HeaderMap) -> bool {

@@ -141,7 +141,7 @@ fn four(total: Allowance, offered: usize) -> (Arc<CommonPlace>, Arc<Origin>, Vec
             tokio::spawn(async move {
                 loop {
                     let due = Instant::now() + Duration::from_secs(30);
-                    let permit = admission.admit(&Urgency::default(), due).await;
+                    let permit = admission.admit(&Urgency::default(), Instant::now(), due).await;
                     if let Ok(_permit) = permit {
                         origin.answer(number).await;
                     }
@@ -216,15 +216,15 @@ async fn an_idle_instance_leaves_its_part_to_a_busy_one() {
     sleep(Duration::from_secs(2)).await;
     let busy = instance(total, &place);
     let (urgency, due) = (Urgency::default(), Instant::now() + Duration::from_secs(2));
-    let asked = (0..37).map(|_| busy.admit(&urgency, due));
+    let asked = (0..37).map(|_| busy.admit(&urgency, Instant::now(), due));
     let mut permits: Vec<_> = try_join_all(asked).await.unwrap();
     // A process that ends leaves all of its part at once.
     drop(idle);
     let due = Instant::now() + Duration::from_secs(1);
-    let asked = (0..3).map(|_| busy.admit(&urgency, due));
+    let asked = (0..3).map(|_| busy.admit(&urgency, Instant::now(), due));
     permits.extend(try_join_all(asked).await.unwrap());
-    let denied = busy.admit(&Urgency::default(), Instant::now()).await;
+    let denied = busy.admit(&Urgency::default(), Instant::now(), Instant::now()).await;
     assert!(matches!(denied, Err(LoadError::OverBudget)), "{denied:?}");
     drop(permits.pop());
-    assert!(busy.admit(&Urgency::default(), Instant::now()).await.is_ok());
+    assert!(busy.admit(&Urgency::default(), Instant::now(), Instant::now()).await.is_ok());
 }

@@ -13,14 +13,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderName, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body::Body;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use httparse::Status;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::origin::accept::digits;
-use crate::origin::progress::TrackedBody;
+use crate::origin::encoded::EncodedRequest;
 use crate::origin::stream::{OriginStream, Takeover};
 
 /// Maximum size of a plain response in bytes, with its head.
@@ -31,9 +30,6 @@ const FIELDS_MAX: usize = 64;
 
 /// Number of fields that are usually added to a response: `Via`, `Cache-Status`, `Age`, `Date`.
 const ADDED_FIELDS: usize = 4;
-
-/// Size of a request head whose buffer does not grow.
-const HEAD_USUAL: usize = 1 << 10;
 
 thread_local! {
     /// Read buffer of a thread, so that an idle connection has none.
@@ -56,52 +52,19 @@ enum Read {
     Other,
 }
 
-/// Request without a body.
-pub(super) struct EncodedRequest {
-    /// Bytes of the head.
-    head: Vec<u8>,
-    /// `true` if the response has no body, whatever its fields say.
-    is_head: bool,
-}
-
-impl EncodedRequest {
-    /// Encodes a request; `None` if hyper must send it.
-    pub(super) fn of(request: &Request<TrackedBody>) -> Option<Self> {
-        let method = request.method();
-        if !matches!(*method, Method::GET | Method::HEAD) || !request.body().is_end_stream() {
-            return None;
-        }
-        let target = request.uri().path_and_query()?.as_str();
-        let mut head = Vec::with_capacity(HEAD_USUAL);
-        for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
-            head.extend_from_slice(part.as_bytes());
-        }
-        for (name, value) in request.headers() {
-            if [CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE].contains(name) {
-                return None;
+/// Writes a request, and reads the response as far as it is plain.
+pub(super) async fn exchange(request: &EncodedRequest, stream: &mut OriginStream) -> PlainResult {
+    let (mut unwritten, mut is_sent, mut before) = (request.bytes(), false, Vec::new());
+    poll_fn(|cx| {
+        if !is_sent {
+            if let Err(error) = ready!(poll_request(stream, &mut unwritten, cx)) {
+                return Poll::Ready(takeover(&[], &[], Some(Err(error))));
             }
-            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-                head.extend_from_slice(part);
-            }
+            is_sent = true;
         }
-        head.extend_from_slice(b"\r\n");
-        Some(Self { head, is_head: method == Method::HEAD })
-    }
-
-    /// Writes the request, and reads the response as far as it is plain.
-    pub(super) async fn exchange(self, stream: &mut OriginStream) -> PlainResult {
-        let (mut unwritten, mut is_sent, mut before) = (&self.head[..], false, Vec::new());
-        poll_fn(|cx| {
-            if !is_sent {
-                if let Err(error) = ready!(poll_request(stream, &mut unwritten, cx)) {
-                    return Poll::Ready(takeover(&[], &[], Some(Err(error))));
-                }
-                is_sent = true;
-            }
-            poll_response(stream, self.is_head, &mut before, cx)
-        })
-        .await
-    }
+        poll_response(stream, request.is_head(), &mut before, cx)
+    })
+    .await
 }
 
 /// Writes the rest of a request. It also ends if the stream withholds an error of a write: the read

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Collected};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::*;
 use crate::origin::no_body;
@@ -43,7 +44,8 @@ async fn with_hyper(mut connection: Connection) -> Connection {
 }
 
 fn request(method: &Method) -> Box<Request<TrackedBody>> {
-    let mut request = Box::new(Request::new(Progress::begin().track(no_body())));
+    let mut request =
+        Box::new(Request::new(Progress::begin(Instant::now(), true).track(no_body())));
     *request.method_mut() = method.clone();
     *request.uri_mut() = "/a?b=1".parse().unwrap();
     let headers = request.headers_mut();
@@ -55,7 +57,7 @@ fn request(method: &Method) -> Box<Request<TrackedBody>> {
 
 /// Sends a request, and reads the whole response.
 async fn exchange(connection: &mut Connection, method: &Method) -> Option<Seen> {
-    let response = connection.send(request(method), &Arc::default()).await.ok()?;
+    let response = connection.send(Message::Built(request(method)), &Arc::default()).await.ok()?;
     let (parts, body) = response.into_parts();
     let mut collected = pin!(body.collect());
     let body = poll_fn(|cx| {

@@ -113,7 +113,8 @@ mod tests {
     use super::*;
 
     fn request(fields: &[(&'static str, &'static str)]) -> Request<TrackedBody> {
-        let mut request = Request::new(Progress::begin().track(no_body()));
+        let mut request =
+            Request::new(Progress::begin(tokio::time::Instant::now(), true).track(no_body()));
         *request.uri_mut() = Uri::from_static("/a?b");
         for (name, value) in fields {
             request.headers_mut().append(*name, HeaderValue::from_static(value));

@@ -1,0 +1,283 @@
+//! Requests to the origin on behalf of a client.
+
+use std::time::Duration;
+
+use forebay_engine::{Audience, LoadError};
+use forebay_semantics::{FieldSink, cdn_loop, forwarding, hop, validate};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName, IF_RANGE, RANGE};
+use http::{HeaderMap, HeaderValue, Method, Response, Version};
+
+use super::client_request::tidy_fields;
+use super::{ClientRequest, Received};
+use crate::compress::stored;
+use crate::origin::{
+    BuildRequest, EncodedFetch, EncodedRequest, FetchRequest, HeadWriter, Outgoing, is_idle_close,
+    no_body,
+};
+use crate::site::UNCODED;
+
+/// Field with the id of a request, as in the logs.
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Fields of one client's request: an expectation (RFC 9110 section 10.1.1), and the length of an empty
+/// body.
+const OF_ONE_REQUEST: [HeaderName; 2] = [EXPECT, CONTENT_LENGTH];
+
+/// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
+/// `-Host`, `X-Request-Id`, `Via` and `CDN-Loop`.
+const ADDED_FIELDS: usize = 6;
+
+impl ClientRequest {
+    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
+    /// forwarding fields generated.
+    pub(crate) fn outgoing_fields(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(self.headers.len() + ADDED_FIELDS);
+        self.write_fields(|_| true, &mut headers);
+        if let Some(context) = self.trace.as_ref().and_then(|trace| trace.context()) {
+            self.replace_trace(&mut headers, context);
+        }
+        if !self.site.settings.rule_set.is_empty() {
+            let values = self.values();
+            if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
+                self.changes.fail();
+            }
+            let (rules, seen) = (&self.rules, &self.headers);
+            if !rules.transform_origin_request(&self.site, seen, &mut headers, &values) {
+                self.changes.fail_transform();
+            }
+        }
+        if self.rules.may_cut_json(&self.site) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.remove(RANGE);
+            headers.remove(IF_RANGE);
+        }
+        self.write_passage(&mut headers);
+        headers
+    }
+
+    /// Writes the fields of the client for which `is_kept` returns `true`, and those that describe the
+    /// client and its request.
+    fn write_fields(&self, is_kept: impl Fn(&HeaderName) -> bool, fields: &mut impl FieldSink) {
+        let settings = &self.site.settings;
+        // RFC 9110 section 7.2: Host should be the first field.
+        match &settings.origin.host {
+            Some(host) => fields.add(&HOST, host),
+            None => fields.add_text(&HOST, &self.authority),
+        }
+        let is_kept = |name: &HeaderName| *name != HOST && *name != X_REQUEST_ID && is_kept(name);
+        let sender = self.peer.sender(settings.is_forwarded_added);
+        let host = Some(&*self.authority);
+        forwarding::write_forwarded(&self.headers, is_kept, &sender, host, fields);
+        fields.add_text(&X_REQUEST_ID, str::from_utf8(&self.id.digits()).unwrap_or_default());
+    }
+
+    /// Writes the fields that tell which caches a request has passed, with this one.
+    fn write_passage(&self, fields: &mut impl FieldSink) {
+        hop::add_via(fields, Version::HTTP_11);
+        cdn_loop::add(fields, &self.site.loop_marker);
+    }
+
+    /// Builds a GET whose response may be stored, without the client's conditions and range. `with`
+    /// adds the cache's own.
+    pub(super) fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
+        let mut headers = self.outgoing_fields();
+        validate::strip_conditions(&mut headers);
+        for name in &OF_ONE_REQUEST {
+            headers.remove(name);
+        }
+        self.site.ask_without_coding(&mut headers);
+        with(&mut headers);
+        let (target, interims) = (self.origin_target(), self.interims.clone());
+        let urgency = self.urgency.of(&self.headers);
+        FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
+    }
+
+    /// Returns a GET like [`question`](Self::question), which `build` builds, without own conditions.
+    pub(super) fn plain_question<'a>(&self, build: &'a BuildRequest<'a>) -> Outgoing<'a> {
+        let Some(head) = self.encoded_question() else { return Outgoing::built(build) };
+        let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.headers));
+        Outgoing::Encoded(EncodedFetch { head, interims, urgency, build })
+    }
+
+    /// Encodes a GET with the fields of [`question`](Self::question). `None` if they may be edited, so
+    /// that it needs a map.
+    fn encoded_question(&self) -> Option<EncodedRequest> {
+        let is_edited =
+            !self.site.settings.rule_set.is_empty() || self.rules.may_cut_json(&self.site);
+        if is_edited || self.trace.is_some() {
+            return None;
+        }
+        let replaces_coding = self.site.settings.compress.is_some();
+        let is_kept = |name: &HeaderName| {
+            let is_replaced = replaces_coding && *name == ACCEPT_ENCODING;
+            !is_replaced && !validate::is_condition(name) && !OF_ONE_REQUEST.contains(name)
+        };
+        let mut head = HeadWriter::get(&self.target);
+        self.write_fields(is_kept, &mut head);
+        self.write_passage(&mut head);
+        if replaces_coding {
+            head.add_text(&ACCEPT_ENCODING, UNCODED);
+        }
+        Some(head.end())
+    }
+
+    /// Sends a request that may be retried.
+    pub(super) async fn ask(
+        &self,
+        build: impl Fn() -> FetchRequest + Send + Sync,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        self.ask_repeatably(|| Outgoing::built(&build), company).await
+    }
+
+    /// Sends a GET without conditions of the client and of the cache.
+    pub(super) async fn ask_plainly(&self, company: Audience) -> Result<Received, LoadError> {
+        let build = || self.question(|_| {});
+        self.ask_repeatably(|| self.plain_question(&build), company).await
+    }
+
+    async fn ask_repeatably<'a>(
+        &self,
+        outgoing: impl Fn() -> Outgoing<'a>,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        match self.ask_once(outgoing(), company).await {
+            // RFC 9112 section 9.3.1: a safe request may be retried.
+            Err(error) if is_idle_close(&error) => self.ask_once(outgoing(), company).await,
+            answered => answered,
+        }
+    }
+
+    /// Sends a request.
+    pub(super) async fn ask_once(
+        &self,
+        outgoing: Outgoing<'_>,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        self.ask_at(self.clock.exact(), outgoing, company).await
+    }
+
+    /// Sends a request at `sent`, which is now.
+    pub(super) async fn ask_at(
+        &self,
+        sent: Duration,
+        outgoing: Outgoing<'_>,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
+        if let Some(fetched) = self.handed.as_ref().and_then(|handed| handed.take(&self.site)) {
+            return fetched;
+        }
+        self.check_request_transforms()?;
+        let mut response = self.site.origin.fetch(outgoing, company).await?;
+        let delay = self.clock.exact().saturating_sub(sent);
+        tidy_fields(response.headers_mut(), self.clock.wall());
+        self.edit_response(&mut response);
+        self.check_response_transforms()?;
+        let (mut parts, body) = response.into_parts();
+        let body = self.cut_json(&mut parts, body).await?;
+        stored::mark(self.site.settings.compress.as_ref(), &mut parts.headers);
+        Ok(Received { response: Response::from_parts(parts, body), delay, purges_at_send: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::{Arc, OnceLock};
+
+    use forebay_core::Why;
+    use forebay_engine::SystemClock;
+    use http::uri::{Authority, PathAndQuery};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::client::peer::{ConnectionInfo, Peer};
+    use crate::load::DecisionRecorder;
+    use crate::record::RequestId;
+    use crate::rules::{RequestRules, RuleChanges};
+    use crate::settings::{CompressSettings, SiteSettings};
+    use crate::site::Site;
+
+    /// Fields of clients: kept, replaced, dropped, and named in `Connection`.
+    const FIELDS: [(&str, &str); 18] = [
+        ("host", "shop.example:80"),
+        ("accept", "a"),
+        ("accept", "b"),
+        ("accept-encoding", "br"),
+        ("connection", "keep-alive, x-named, cookie"),
+        ("content-length", "0"),
+        ("cookie", "c=1"),
+        ("expect", "100-continue"),
+        ("if-match", "\"t\""),
+        ("if-none-match", "\"t\""),
+        ("range", "bytes=0-1"),
+        ("te", "trailers"),
+        ("via", "1.0 other"),
+        ("x-forwarded-for", "forged"),
+        ("x_real_ip", "forged"),
+        ("x-named", "n"),
+        ("x-request-id", "forged"),
+        ("cdn-loop", "other"),
+    ];
+
+    fn request(site: Arc<Site>, headers: HeaderMap) -> ClientRequest {
+        ClientRequest {
+            site,
+            clock: Arc::new(SystemClock),
+            target: PathAndQuery::from_static("/a?b"),
+            authority: "shop.example".into(),
+            headers,
+            peer: Peer::of_connection(&ConnectionInfo::from(IpAddr::from(Ipv4Addr::LOCALHOST))),
+            interims: Default::default(),
+            rules: RequestRules::default(),
+            changes: RuleChanges::default(),
+            id: RequestId::new(7),
+            recorder: DecisionRecorder {
+                decisions: Arc::default(),
+                ended_loads: Arc::default(),
+                why: Why::UriMiss,
+            },
+            urgency: Default::default(),
+            trace: None,
+            origin_time: OnceLock::new(),
+            handed: None,
+        }
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            format!("{name}: {}", value.to_str().unwrap())
+        };
+        headers.iter().map(line).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoded_request_has_the_fields_of_a_built_one(
+            fields in prop::collection::vec(prop::sample::select(&FIELDS[..]), 0..8),
+            compresses: bool,
+            is_forwarded_added: bool,
+            host in prop::option::of(Just("origin.example")),
+        ) {
+            let mut settings = SiteSettings::new("s", Authority::from_static("127.0.0.1:1"));
+            settings.compress = compresses.then(CompressSettings::default);
+            settings.is_forwarded_added = is_forwarded_added;
+            settings.origin.host = host.map(HeaderValue::from_static);
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            let request = request(Site::new(settings), headers);
+            let mut built = lines(&request.question(|_| {}).headers);
+            let encoded = request.encoded_question().unwrap();
+            let text = str::from_utf8(encoded.bytes()).unwrap().strip_suffix("\r\n\r\n").unwrap();
+            let mut encoded: Vec<_> = text.lines().skip(1).map(str::to_owned).collect();
+            built.sort_unstable();
+            encoded.sort_unstable();
+            prop_assert_eq!(encoded, built);
+            let host = host.unwrap_or("shop.example");
+            let begin = format!("GET /a?b HTTP/1.1\r\nhost: {host}\r\n");
+            prop_assert!(text.starts_with(&begin), "{text}");
+        }
+    }
+}

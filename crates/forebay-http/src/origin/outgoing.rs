@@ -1,0 +1,167 @@
+//! Requests to an origin that are not sent yet.
+
+use std::borrow::Cow;
+
+use http::header::{TRANSFER_ENCODING, UPGRADE};
+use http::uri::PathAndQuery;
+use http::uri::Uri;
+use http::{HeaderMap, HeaderValue, Method, Request};
+use http_body::Body;
+
+use super::RequestBody;
+use super::encoded::EncodedRequest;
+use super::endpoint::RequestKind;
+use super::progress::{Progress, TrackedBody};
+use super::urgency::Urgency;
+use crate::request_guard::Interims;
+
+/// Request to an origin.
+#[derive(Debug)]
+pub(crate) struct FetchRequest {
+    /// Request method.
+    pub(crate) method: Method,
+    /// Path and query, in the same form as in the key.
+    pub(crate) target: PathAndQuery,
+    /// Header fields, including `Host`.
+    pub(crate) headers: HeaderMap,
+    /// Request body.
+    pub(crate) body: RequestBody,
+    /// Sender of interim responses to the requesting client.
+    pub(crate) interims: Interims,
+    /// Urgency among the requests that wait for the origin.
+    pub(crate) urgency: Urgency,
+}
+
+/// Function that builds a request, as often as it is sent.
+pub(crate) type BuildRequest<'a> = dyn Fn() -> FetchRequest + Send + Sync + 'a;
+
+/// Request to an origin, with what is needed to send it again.
+pub(crate) enum Outgoing<'a> {
+    /// The request, and the function that builds it once more; `None` if it must not be sent twice.
+    Built(Box<FetchRequest>, Option<&'a BuildRequest<'a>>),
+    Encoded(EncodedFetch<'a>),
+}
+
+/// GET whose head is encoded. It is built only if hyper must send it or read its response.
+pub(crate) struct EncodedFetch<'a> {
+    pub(crate) head: EncodedRequest,
+    /// Sender of interim responses to the requesting client.
+    pub(crate) interims: Interims,
+    /// Urgency among the requests that wait for the origin.
+    pub(crate) urgency: Urgency,
+    /// Builds the same request.
+    pub(crate) build: &'a BuildRequest<'a>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// Builds a request that may be sent again.
+    pub(crate) fn built(build: &'a BuildRequest<'a>) -> Self {
+        Self::Built(Box::new(build()), Some(build))
+    }
+
+    /// Returns the function that builds the request once more; `None` if it must not be sent twice.
+    pub(super) fn again(&self) -> Option<&'a BuildRequest<'a>> {
+        match self {
+            Self::Built(_, again) => *again,
+            Self::Encoded(encoded) => Some(encoded.build),
+        }
+    }
+
+    /// Builds the request, if it is not.
+    pub(super) fn into_built(self) -> Box<FetchRequest> {
+        match self {
+            Self::Built(request, _) => request,
+            Self::Encoded(encoded) => Box::new((encoded.build)()),
+        }
+    }
+
+    pub(super) fn has_no_body(&self) -> bool {
+        match self {
+            Self::Built(request, _) => request.body.is_end_stream(),
+            Self::Encoded(_) => true,
+        }
+    }
+
+    pub(super) fn is_safe(&self) -> bool {
+        match self {
+            Self::Built(request, _) => request.method.is_safe(),
+            Self::Encoded(_) => true,
+        }
+    }
+
+    pub(super) fn urgency(&self) -> &Urgency {
+        match self {
+            Self::Built(request, _) => &request.urgency,
+            Self::Encoded(encoded) => &encoded.urgency,
+        }
+    }
+
+    pub(super) fn interims(&self) -> &Interims {
+        match self {
+            Self::Built(request, _) => &request.interims,
+            Self::Encoded(encoded) => &encoded.interims,
+        }
+    }
+}
+
+/// Request on its way to an endpoint.
+pub(super) enum Message<'a> {
+    Built(Box<Request<TrackedBody>>),
+    /// GET without a body.
+    Encoded(EncodedRequest, &'a BuildRequest<'a>, &'a Progress),
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn new(outgoing: Outgoing<'a>, progress: &'a Progress) -> Self {
+        match outgoing {
+            Outgoing::Built(request, _) => Self::of(*request, progress),
+            Outgoing::Encoded(EncodedFetch { head, build, .. }) => {
+                Self::Encoded(head, build, progress)
+            }
+        }
+    }
+
+    /// Returns a request in the form of hyper.
+    pub(super) fn of(request: FetchRequest, progress: &Progress) -> Self {
+        Self::Built(http_request(request, progress))
+    }
+
+    /// Returns the kind of the request.
+    pub(super) fn kind(&self) -> RequestKind {
+        match self {
+            Self::Built(request) if request.headers().contains_key(UPGRADE) => RequestKind::Switch,
+            Self::Built(request) if !request.method().is_safe() => RequestKind::Unrepeatable,
+            Self::Built(_) | Self::Encoded(..) => RequestKind::Repeatable,
+        }
+    }
+
+    /// Returns the request as bytes, unless hyper must send it.
+    pub(super) fn encoded(&self) -> Option<Cow<'_, EncodedRequest>> {
+        match self {
+            Self::Built(request) => EncodedRequest::of(request).map(Cow::Owned),
+            Self::Encoded(head, ..) => Some(Cow::Borrowed(head)),
+        }
+    }
+
+    /// Builds the request, if it is not.
+    pub(super) fn into_request(self) -> Box<Request<TrackedBody>> {
+        match self {
+            Self::Built(request) => request,
+            Self::Encoded(_, build, progress) => http_request(build(), progress),
+        }
+    }
+}
+
+fn http_request(request: FetchRequest, progress: &Progress) -> Box<Request<TrackedBody>> {
+    let FetchRequest { method, target, headers, body, .. } = request;
+    let is_sized = body.size_hint().exact().is_some();
+    let mut request = Box::new(Request::new(progress.track(body)));
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from(target);
+    *request.headers_mut() = headers;
+    if !is_sized {
+        // Without it, hyper sends no body with a GET.
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    request
+}

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{Key, Why};
 use forebay_engine::{Credentials, Lookup, LookupResult};
+use forebay_semantics::CacheStatus;
 use futures_util::FutureExt as _;
 use http::header::{CONTENT_LENGTH, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -182,7 +183,7 @@ fn finish(
 ) -> Option<DirectResponse> {
     let PassedResponse { answer, body, refusal } = passed;
     let (status, mut headers) = (answer.status, answer.headers);
-    pass_status(Why::PassMarked, status, refusal.first).append_to(&mut headers);
+    let cache_status = pass_status(Why::PassMarked, status, refusal.first);
     if let Some(hsts) = secure::hsts(&request.site, request.peer.scheme)
         && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
     {
@@ -192,14 +193,22 @@ fn finish(
     let mut record = pending.finish(labels, status)?;
     record.bytes = body.len() as u64;
     if let Some(access) = &mut record.access {
-        let origin_time = request.origin_time.get().copied();
-        access.outcome = Outcome { origin_time, ..Outcome::of(&headers) };
+        let (origin_time, mut logged) = (request.origin_time.get().copied(), headers.clone());
+        cache_status.append_to(&mut logged);
+        access.outcome = Outcome { origin_time, ..Outcome::of(&logged) };
     }
-    Some(DirectResponse { head: encode(status, &headers, body.len()), body, record })
+    let head = encode(status, &headers, &cache_status, body.len());
+    Some(DirectResponse { head, body, record })
 }
 
-/// Encodes the head of a response. `length` is its `Content-Length`, unless it has that field.
-fn encode(status: StatusCode, headers: &HeaderMap, length: usize) -> Vec<u8> {
+/// Encodes the head of a response, with the member of this cache after those of others (RFC 9211
+/// section 2). `length` is its `Content-Length`, unless it has that field.
+fn encode(
+    status: StatusCode,
+    headers: &HeaderMap,
+    cache_status: &CacheStatus,
+    length: usize,
+) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_USUAL);
     let reason = status.canonical_reason().unwrap_or_default();
     for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
@@ -209,6 +218,9 @@ fn encode(status: StatusCode, headers: &HeaderMap, length: usize) -> Vec<u8> {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             head.extend_from_slice(part);
         }
+    }
+    for part in [&b"cache-status: "[..], &cache_status.to_bytes(), b"\r\n"] {
+        head.extend_from_slice(part);
     }
     if !headers.contains_key(CONTENT_LENGTH) {
         let mut digits = itoa::Buffer::new();

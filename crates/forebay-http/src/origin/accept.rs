@@ -97,7 +97,7 @@ impl HeadLimits {
         self.head_max
     }
 
-    fn check(self, headers: &HeaderMap) -> Result<(), InvalidHead> {
+    pub(super) fn check(self, headers: &HeaderMap) -> Result<(), InvalidHead> {
         // Length on the wire, with colon, space and line ending.
         let line =
             |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;

@@ -142,9 +142,14 @@ impl Origin {
             };
             let error = match link.send(message, interims).await {
                 Ok(mut response) => {
-                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                        validate_head(&mut response, self.limits).map_err(LoadError::origin)?;
-                    }
+                    let limits = self.limits;
+                    let validated = match response.body() {
+                        _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Ok(()),
+                        // Its framing is unambiguous, and in the form of this cache.
+                        ReceivedBody::Whole(_) => limits.check(response.headers()),
+                        ReceivedBody::Hyper(_) => validate_head(&mut response, limits),
+                    };
+                    validated.map_err(LoadError::origin)?;
                     return Ok((response, link));
                 }
                 Err(error) => error,

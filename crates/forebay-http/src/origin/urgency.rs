@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use forebay_engine::Waiting;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Header field with the urgency of a request (RFC 9218 section 4.1).
-const PRIORITY: &str = "priority";
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
 /// Urgency of a request in the background (RFC 9218 section 4.1): 7, the last one.
 const BACKGROUND: &str = "u=7";
@@ -111,7 +111,7 @@ mod tests {
             ("", Rank::Foreground),
         ] {
             let headers = HeaderMap::from_iter([(
-                http::HeaderName::from_static(PRIORITY),
+                PRIORITY,
                 http::HeaderValue::from_static(value),
             )]);
             assert_eq!(LoadUrgency::default().of(&headers).rank(), expected, "{value}");

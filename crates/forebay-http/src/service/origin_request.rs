@@ -13,7 +13,7 @@ use forebay_semantics::{cdn_loop, hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, Method, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Version};
 
 use crate::client::credentials;
 use crate::client::peer::Peer;
@@ -319,7 +319,7 @@ impl<'s> OriginRequest<'s> {
         headers: HeaderMap,
         uri: &Uri,
     ) -> Result<ClientRequest, Failure> {
-        if hop::loops(&headers) || cdn_loop::has_passed(&headers, &self.site.loop_marker) {
+        if is_loop(&headers, &self.site) {
             return Err(Failure::Loop);
         }
         let target = match uri.path_and_query().filter(|asked| asked.as_str() == self.target) {
@@ -405,6 +405,14 @@ impl<'s> OriginRequest<'s> {
         server_timing::note(&mut done.response, &self.site, done.origin_time);
         done.response
     }
+}
+
+/// Returns `true` if a request comes from this cache, or passed too many. One pass over the names costs
+/// less than two lookups.
+fn is_loop(headers: &HeaderMap, site: &Site) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| matches!(name, "via" | "cdn-loop"))
+        && (hop::loops(headers) || cdn_loop::has_passed(headers, &site.loop_marker))
 }
 
 impl Service {

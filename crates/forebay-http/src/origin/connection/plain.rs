@@ -167,7 +167,7 @@ fn plain(
         let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
         match name {
             CONTENT_LENGTH if stated.is_none() => {
-                stated = Some(usize::try_from(digits(field.value)?).ok()?);
+                stated = Some(usize::try_from(canonical(field.value)?).ok()?);
             }
             CONTENT_LENGTH | TRANSFER_ENCODING => return None,
             CONNECTION if !field.value.eq_ignore_ascii_case(b"keep-alive") => return None,
@@ -180,6 +180,10 @@ fn plain(
         };
         headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
     }
+    // RFC 9110 section 8.6: a 204 has no Content-Length.
+    if status == StatusCode::NO_CONTENT && stated.is_some() {
+        return None;
+    }
     let has_body = !is_head && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let length = if has_body { stated? } else { 0 };
     let body = received.get(head_length..)?;
@@ -191,4 +195,9 @@ fn plain(
     *response.version_mut() = Version::HTTP_11;
     *response.headers_mut() = headers;
     Some(response)
+}
+
+/// Parses a length as this cache writes it: decimal digits without leading zeros.
+fn canonical(text: &[u8]) -> Option<u64> {
+    digits(text).filter(|_| text.len() == 1 || text.first() != Some(&b'0'))
 }

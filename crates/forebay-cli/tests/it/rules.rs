@@ -1,5 +1,7 @@
 //! Rules of a site, in the real binary: one test for each phase, and for each guarantee.
 
+use std::time::Duration;
+
 use forebay_testkit::client::{Reply, Request};
 use forebay_testkit::launch::Launched;
 use forebay_testkit::origin::{Answer, Origin, Received};
@@ -607,5 +609,23 @@ async fn the_examples_keep_apart_what_is_private() -> anyhow::Result<()> {
         get(&cache, target).await?;
         assert_eq!(origin.received().pop().map(|last| last.target).as_deref(), Some(target));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_shorter_fetch_timeout_holds_on_a_connection_that_is_kept() -> anyhow::Result<()> {
+    let answer = |received: &Received| match received.path() {
+        "/hangs" => Answer::hang(),
+        _ => Answer::ok("answered"),
+    };
+    let origin = Origin::start(answer).await?;
+    let rule =
+        "[[site.rule]]\nname = \"quick\"\nwhen.path = \"/hangs\"\nfetch_timeout = \"200ms\"\n";
+    // Each thread has connections of its own.
+    let cache = ConfigFile::serving(&origin.url(), "threads = 1", rule)?.serve().await?;
+    assert_eq!(get(&cache, "/a").await?.status, 200);
+    // The timeout of the site is 30 s, and a call becomes slow after 5 s.
+    let failed = tokio::time::timeout(Duration::from_secs(4), get(&cache, "/hangs")).await;
+    assert_eq!((failed??.status, origin.requests()), (504, 2));
     Ok(())
 }

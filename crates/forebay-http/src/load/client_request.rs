@@ -79,8 +79,9 @@ impl ClientRequest {
     /// Limits a load of this key to `fetch_timeout` plus [`TIMEOUT_MARGIN`], and traces it. The
     /// future of a load is large, so it stays where it is.
     ///
-    /// The first wait is that of an exchange with a timer of its own, which most loads end with. So
-    /// the timer of the load starts with the second wait.
+    /// The first wait ends by `fetch_timeout` of the site or earlier, by a timer of the exchange or of the
+    /// circuit breaker, and most loads end with it. So the timer of the load starts with the second
+    /// wait, unless a rule shortens the time.
     pub(super) async fn with_timeout(
         &self,
         method: &Method,
@@ -92,12 +93,13 @@ impl ClientRequest {
         let sent_ago = self.sent_ago().unwrap_or_default();
         let due = Instant::now() + (patience + TIMEOUT_MARGIN).saturating_sub(sent_ago);
         let begun = self.clock.exact().saturating_sub(sent_ago);
-        let (mut has_waited, mut timer) = (self.handed.is_some(), None);
+        let is_shortened = patience < self.site.settings.fetch_timeout;
+        let (mut needs_timer, mut timer) = (self.handed.is_some() || is_shortened, None);
         let loaded = poll_fn(|cx| {
             if let Poll::Ready(loaded) = load.as_mut().poll(cx) {
                 return Poll::Ready(loaded);
             }
-            if !mem::replace(&mut has_waited, true) {
+            if !mem::replace(&mut needs_timer, true) {
                 return Poll::Pending;
             }
             let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));

@@ -1,4 +1,4 @@
-//! Loads of the engine over HTTP. `load/fetch.rs` chooses the requests, `load/client_request.rs`
+//! Loads of the engine over HTTP. `load/fetch.rs` chooses the requests, `load/outgoing.rs`
 //! builds and sends them, `load/judge.rs` evaluates the response, `load/part.rs` loads ranges,
 //! `load/by_body.rs` loads responses that are stored by request body.
 //!

@@ -17,6 +17,7 @@
 //! | `breaker` | circuit breaker |
 //! | `body`, `progress` | response bodies; time spent waiting for a client's request body |
 //! | `exchange`, `retry` | sending a request, and sending it again |
+//! | `outgoing`, `encoded` | requests that are not sent yet; their bytes in HTTP/1.1 |
 //! | `fault`, `idle` | errors; connections that were closed while idle |
 //! | `switch` | protocol switches |
 
@@ -74,7 +75,7 @@ use exchange::{Answered, Pace};
 pub(crate) use fault::{ClientFault, code};
 use group::Group;
 pub(crate) use idle::is_idle_close;
-pub(crate) use outgoing::{BuildRequest, EncodedFetch, FetchRequest, Outgoing};
+pub(crate) use outgoing::{BuildRequest, EncodeRequest, FetchRequest, Outgoing, PlainFetch};
 use progress::Progress;
 use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
@@ -281,7 +282,8 @@ impl Origin {
         self.fetch_timeout / 2
     }
 
-    /// Returns the permit for an unshared response from `now` on, with its time.
+    /// Waits for the permit of an unshared response. Returns it and the time at which it was granted:
+    /// `now` if there was no wait.
     async fn acquire_unshared(
         &self,
         progress: &Progress,

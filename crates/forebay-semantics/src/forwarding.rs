@@ -170,7 +170,7 @@ pub fn write_forwarded(
 ) {
     let options = hop::options(headers);
     for (name, value) in headers {
-        let is_removed = hop::is_hop_by_hop(name) || options.contains(name);
+        let is_removed = hop::is_hop_by_hop(name) || options.contains_key(name);
         if !is_removed && !is_claim(name) && sender.claim != Some(name) && is_kept(name) {
             fields.add(name, value);
         }

@@ -34,8 +34,8 @@ impl PassMarkers {
         Arc::new(Self { by_key: BoundedMap::new(OVERHEAD) })
     }
 
-    /// Marks a key for the duration `remember`. A marker younger than a tenth of it is kept as it is;
-    /// then `false` is returned.
+    /// Marks a key for the duration `remember`, unless that is zero. A marker younger than a tenth of it
+    /// is kept as it is. Returns `true` if the marker was set or renewed.
     pub(crate) fn mark(
         &self,
         key: KeyRef<'_>,

@@ -19,9 +19,14 @@ const JOBS_MAX: usize = 256;
 /// Part of the worker threads, as a divisor, that may compress at the same time.
 const WORKERS_PER_THREAD: usize = 4;
 
-/// Nice value of the threads. With one core in full use by requests, they get about a tenth of it.
+/// Number by which the nice value of the threads is above that of the process. While requests use a core
+/// in full, such a thread gets about a tenth of it.
 #[cfg(target_os = "linux")]
-const NICE: i32 = 10;
+const NICE_ADDED: i32 = 10;
+
+/// Largest nice value.
+#[cfg(target_os = "linux")]
+const NICE_MAX: i32 = 19;
 
 /// Threads that make derived forms. They start with the first job, and end after it was dropped.
 pub(crate) struct CompressPool {
@@ -61,7 +66,9 @@ impl CompressPool {
             let jobs = self.jobs.clone();
             let name = format!("compress-{number}");
             let started = thread::Builder::new().name(name).spawn(move || {
-                let _ = lower_priority();
+                if let Err(error) = lower_priority() {
+                    tracing::info!(cause = %error, "compression runs with the priority of requests");
+                }
                 jobs.work();
             });
             if let Err(error) = started {
@@ -98,10 +105,13 @@ impl fmt::Debug for CompressPool {
     }
 }
 
-/// Lets the threads that answer requests run before this one, where Linux schedules threads one by one.
+/// Lets the threads that answer requests run before this one. Only Linux has priorities of threads.
 fn lower_priority() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    rustix::process::setpriority_process(None, NICE)?;
+    {
+        let own = rustix::process::getpriority_process(None)?;
+        rustix::process::setpriority_process(None, own.saturating_add(NICE_ADDED).min(NICE_MAX))?;
+    }
     Ok(())
 }
 

@@ -137,8 +137,8 @@ impl Pass {
             Fetched::Passed(passed) => {
                 let cost = request.origin_time.get().copied().unwrap_or_default();
                 let (engine, key) = (service.engine(), key.borrowed());
-                let is_new = engine.note_passed(key, self.credentials, cost, PASS_REMEMBER);
-                request.record_pass(key, &passed, is_new);
+                let is_renewed = engine.note_passed(key, self.credentials, cost, PASS_REMEMBER);
+                request.record_pass(key, &passed, is_renewed);
                 service.metrics().count_lookup(self.why);
                 finish(request, pending, self.slot, passed)
             }

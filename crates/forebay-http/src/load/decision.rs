@@ -96,12 +96,17 @@ impl ClientRequest {
         self.add_to_feed(took, decision.first, tags(loaded));
     }
 
-    /// Records that a response was passed without a load, and the decision about it if that `is_new`:
-    /// those about one key that is passed often would replace all others.
-    pub(crate) fn record_pass(&self, key: KeyRef<'_>, passed: &PassedResponse, is_new: bool) {
+    /// Adds a direct pass to the feed of loads. The decision is recorded only if the pass marker was
+    /// renewed, at most once a second: otherwise those about one busy key would replace all others.
+    pub(crate) fn record_pass(
+        &self,
+        key: KeyRef<'_>,
+        passed: &PassedResponse,
+        is_marker_renewed: bool,
+    ) {
         let took = self.origin_time.get().copied().unwrap_or_default();
         let PassedResponse { answer, refusal, .. } = passed;
-        if is_new {
+        if is_marker_renewed {
             let mut decision = self.decision(key, Decided::Passed, took);
             self.refused(answer, refusal).add_to(&mut decision);
             self.recorder.decisions.add(decision);

@@ -11,8 +11,8 @@ use super::client_request::tidy_fields;
 use super::{ClientRequest, Received};
 use crate::compress::stored;
 use crate::origin::{
-    BuildRequest, EncodedFetch, EncodedRequest, FetchRequest, HeadWriter, Outgoing, is_idle_close,
-    no_body,
+    BuildRequest, EncodeRequest, EncodedRequest, FetchRequest, HeadWriter, Outgoing, PlainFetch,
+    is_idle_close, no_body,
 };
 use crate::site::UNCODED;
 
@@ -92,21 +92,24 @@ impl ClientRequest {
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
     }
 
-    /// Returns a GET like [`question`](Self::question), which `build` builds, without own conditions.
-    pub(super) fn plain_question<'a>(&self, build: &'a BuildRequest<'a>) -> Outgoing<'a> {
-        let Some(head) = self.encoded_question() else { return Outgoing::built(build) };
-        let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.headers));
-        Outgoing::Encoded(EncodedFetch { head, interims, urgency, build })
-    }
-
-    /// Encodes a GET with the fields of [`question`](Self::question). `None` if they may be edited, so
-    /// that it needs a map.
-    fn encoded_question(&self) -> Option<EncodedRequest> {
+    /// Returns the GET that `build` and `encode` make: by [`question`](Self::question) without
+    /// conditions of the cache, and [`encoded_question`](Self::encoded_question).
+    pub(super) fn plain_question<'a>(
+        &self,
+        build: &'a BuildRequest<'a>,
+        encode: &'a EncodeRequest<'a>,
+    ) -> Outgoing<'a> {
         let is_edited =
             !self.site.settings.rule_set.is_empty() || self.rules.may_cut_json(&self.site);
         if is_edited || self.trace.is_some() {
-            return None;
+            return Outgoing::built(build);
         }
+        let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.headers));
+        Outgoing::Plain(PlainFetch { encode, interims, urgency, build })
+    }
+
+    /// Encodes a GET with the fields of [`question`](Self::question), if nothing edits them.
+    pub(super) fn encoded_question(&self) -> EncodedRequest {
         let replaces_coding = self.site.settings.compress.is_some();
         let is_kept = |name: &HeaderName| {
             let is_replaced = replaces_coding && *name == ACCEPT_ENCODING;
@@ -118,7 +121,7 @@ impl ClientRequest {
         if replaces_coding {
             head.add_text(&ACCEPT_ENCODING, UNCODED);
         }
-        Some(head.end())
+        head.end()
     }
 
     /// Sends a request that may be retried.
@@ -132,8 +135,8 @@ impl ClientRequest {
 
     /// Sends a GET without conditions of the client and of the cache.
     pub(super) async fn ask_plainly(&self, company: Audience) -> Result<Received, LoadError> {
-        let build = || self.question(|_| {});
-        self.ask_repeatably(|| self.plain_question(&build), company).await
+        let (build, encode) = (|| self.question(|_| {}), || self.encoded_question());
+        self.ask_repeatably(|| self.plain_question(&build, &encode), company).await
     }
 
     async fn ask_repeatably<'a>(
@@ -269,7 +272,7 @@ mod tests {
             }
             let request = request(Site::new(settings), headers);
             let mut built = lines(&request.question(|_| {}).headers);
-            let encoded = request.encoded_question().unwrap();
+            let encoded = request.encoded_question();
             let text = str::from_utf8(encoded.bytes()).unwrap().strip_suffix("\r\n\r\n").unwrap();
             let mut encoded: Vec<_> = text.lines().skip(1).map(str::to_owned).collect();
             built.sort_unstable();

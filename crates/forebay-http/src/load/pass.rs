@@ -88,8 +88,9 @@ impl ClientRequest {
         sent: Duration,
         suits: impl Fn(StatusCode) -> bool,
     ) -> Fetched {
-        let build = || self.question(|_| {});
-        let asked = self.ask_at(sent, self.plain_question(&build), Audience::Single).await;
+        let (build, encode) = (|| self.question(|_| {}), || self.encoded_question());
+        let outgoing = self.plain_question(&build, &encode);
+        let asked = self.ask_at(sent, outgoing, Audience::Single).await;
         let Received { response, delay, purges_at_send } = match asked {
             Ok(received) => received,
             Err(error) => {

@@ -91,7 +91,8 @@ impl Admission {
         limits(&self.settings) == limits(settings) && self.settings.budget == settings.budget
     }
 
-    /// Waits for the permission to send a request, from `now` to at most `due`. Returns it with its time.
+    /// Waits for the permission to send a request, at most until `due`. Returns the permit and the time at
+    /// which it was granted: `now` if there was no wait.
     ///
     /// # Errors
     /// [`LoadError::Overloaded`] or [`LoadError::OverBudget`] if the request was not admitted in

@@ -102,7 +102,7 @@ impl SiteBreaker {
     }
 
     /// Returns the time from the admission of a call after which [`run`](Self::run) polls its exchange
-    /// again; `None` if nothing of the kind is certain.
+    /// again; `None` if it has no timer for the call.
     pub(super) fn polls_after(&self, call: &RunningCall<'_>) -> Option<Duration> {
         self.watches(call).then_some(self.slow_call)
     }

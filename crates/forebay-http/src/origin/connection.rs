@@ -196,8 +196,8 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if the last exchange is complete. Whether the connection can carry another one is
-    /// known only then ([`is_reusable`](Self::is_reusable)).
+    /// Returns `true` if the last exchange is complete. An idle connection may be closed all the same:
+    /// [`is_reusable`](Self::is_reusable) tells it before the next use.
     pub(super) fn is_complete(&mut self) -> bool {
         match &mut self.http {
             Http::Idle(stream) => !stream.has_failed(),

@@ -10,7 +10,6 @@ use http_body::Body;
 const HEAD_USUAL: usize = 1 << 10;
 
 /// GET or HEAD without a body.
-#[derive(Clone)]
 pub(crate) struct EncodedRequest {
     head: Vec<u8>,
     is_head: bool,

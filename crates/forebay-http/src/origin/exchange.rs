@@ -49,7 +49,8 @@ pub(super) struct Pace {
     pub(super) begun: Instant,
     /// Set when limits and budget have admitted it.
     pub(super) admitted: Admitted,
-    /// Time from the admission after which the exchange is polled again; `None` if that is not certain.
+    /// Time from the admission after which the circuit breaker polls the exchange again; `None` if it has
+    /// no timer for it.
     pub(super) polled_after: Option<Duration>,
 }
 
@@ -60,7 +61,9 @@ impl Pace {
 }
 
 impl Origin {
-    /// Sends a request when, from `now` on, limits and budget permit it, and sends it again where the settings allow it. Returns the response head, which is validated unless it is a 101.
+    /// Waits for limits and budget from `now` on, sets the time of the admission in `pace`, sends the
+    /// request, and sends it again where the settings allow it. Returns the response head, which is
+    /// validated unless it is a 101.
     pub(super) async fn exchange_in_time(
         &self,
         request: Outgoing<'_>,
@@ -205,8 +208,8 @@ impl Origin {
 /// body, which the client timeouts bound. `exchange` is passed by reference: by value, the future would
 /// reserve space for it twice.
 ///
-/// If it is polled again at `polled_at` in any case, before the timeout, it needs no timer until then:
-/// most exchanges end earlier.
+/// With `polled_at`, a caller is certain to poll this future again at that time. If that is before the
+/// timeout, the first wait sets no timer, because most exchanges end with it.
 async fn in_time(
     mut exchange: Pin<&mut impl Future<Output = Result<Exchanged, FailedExchange>>>,
     progress: &Progress,
@@ -216,24 +219,20 @@ async fn in_time(
     let mut needs_timer = polled_at.is_none_or(|at| at > progress.due(limit));
     let mut timer = pin!(None::<Sleep>);
     poll_fn(|cx| {
+        if let Poll::Ready(exchanged) = exchange.as_mut().poll(cx) {
+            return Poll::Ready(exchanged);
+        }
+        if !mem::replace(&mut needs_timer, true) {
+            return Poll::Pending;
+        }
         loop {
-            if let Poll::Ready(exchanged) = exchange.as_mut().poll(cx) {
-                return Poll::Ready(exchanged);
-            }
-            if !mem::replace(&mut needs_timer, true) {
-                return Poll::Pending;
-            }
-            match timer.as_mut().as_pin_mut() {
-                None => timer.set(Some(sleep_until(progress.due(limit)))),
-                Some(running) => {
-                    ready!(running.poll(cx));
-                    let due = progress.due(limit);
-                    if due <= Instant::now() {
-                        return Poll::Ready(Err(LoadError::TimedOut(limit).into()));
-                    }
-                    timer.set(Some(sleep_until(due)));
+            if let Some(running) = timer.as_mut().as_pin_mut() {
+                ready!(running.poll(cx));
+                if progress.due(limit) <= Instant::now() {
+                    return Poll::Ready(Err(LoadError::TimedOut(limit).into()));
                 }
             }
+            timer.set(Some(sleep_until(progress.due(limit))));
         }
     })
     .await

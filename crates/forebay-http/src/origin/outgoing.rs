@@ -1,7 +1,5 @@
 //! Requests to an origin that are not sent yet.
 
-use std::borrow::Cow;
-
 use http::header::{TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::uri::Uri;
@@ -35,16 +33,21 @@ pub(crate) struct FetchRequest {
 /// Function that builds a request, as often as it is sent.
 pub(crate) type BuildRequest<'a> = dyn Fn() -> FetchRequest + Send + Sync + 'a;
 
+/// Function that encodes a GET without a body.
+pub(crate) type EncodeRequest<'a> = dyn Fn() -> EncodedRequest + Send + Sync + 'a;
+
 /// Request to an origin, with what is needed to send it again.
 pub(crate) enum Outgoing<'a> {
     /// The request, and the function that builds it once more; `None` if it must not be sent twice.
     Built(Box<FetchRequest>, Option<&'a BuildRequest<'a>>),
-    Encoded(EncodedFetch<'a>),
+    Plain(PlainFetch<'a>),
 }
 
-/// GET whose head is encoded. It is built only if hyper must send it or read its response.
-pub(crate) struct EncodedFetch<'a> {
-    pub(crate) head: EncodedRequest,
+/// GET that is encoded if its connection is idle, and built only if hyper must send it or read its
+/// response.
+pub(crate) struct PlainFetch<'a> {
+    /// Encodes the request.
+    pub(crate) encode: &'a EncodeRequest<'a>,
     /// Sender of interim responses to the requesting client.
     pub(crate) interims: Interims,
     /// Urgency among the requests that wait for the origin.
@@ -63,7 +66,7 @@ impl<'a> Outgoing<'a> {
     pub(super) fn again(&self) -> Option<&'a BuildRequest<'a>> {
         match self {
             Self::Built(_, again) => *again,
-            Self::Encoded(encoded) => Some(encoded.build),
+            Self::Plain(plain) => Some(plain.build),
         }
     }
 
@@ -71,35 +74,35 @@ impl<'a> Outgoing<'a> {
     pub(super) fn into_built(self) -> Box<FetchRequest> {
         match self {
             Self::Built(request, _) => request,
-            Self::Encoded(encoded) => Box::new((encoded.build)()),
+            Self::Plain(plain) => Box::new((plain.build)()),
         }
     }
 
     pub(super) fn has_no_body(&self) -> bool {
         match self {
             Self::Built(request, _) => request.body.is_end_stream(),
-            Self::Encoded(_) => true,
+            Self::Plain(_) => true,
         }
     }
 
     pub(super) fn is_safe(&self) -> bool {
         match self {
             Self::Built(request, _) => request.method.is_safe(),
-            Self::Encoded(_) => true,
+            Self::Plain(_) => true,
         }
     }
 
     pub(super) fn urgency(&self) -> &Urgency {
         match self {
             Self::Built(request, _) => &request.urgency,
-            Self::Encoded(encoded) => &encoded.urgency,
+            Self::Plain(plain) => &plain.urgency,
         }
     }
 
     pub(super) fn interims(&self) -> &Interims {
         match self {
             Self::Built(request, _) => &request.interims,
-            Self::Encoded(encoded) => &encoded.interims,
+            Self::Plain(plain) => &plain.interims,
         }
     }
 }
@@ -107,16 +110,16 @@ impl<'a> Outgoing<'a> {
 /// Request on its way to an endpoint.
 pub(super) enum Message<'a> {
     Built(Box<Request<TrackedBody>>),
-    /// GET without a body.
-    Encoded(EncodedRequest, &'a BuildRequest<'a>, &'a Progress),
+    /// GET without a body, with the functions that encode and build it.
+    Plain(&'a EncodeRequest<'a>, &'a BuildRequest<'a>, &'a Progress),
 }
 
 impl<'a> Message<'a> {
     pub(super) fn new(outgoing: Outgoing<'a>, progress: &'a Progress) -> Self {
         match outgoing {
             Outgoing::Built(request, _) => Self::of(*request, progress),
-            Outgoing::Encoded(EncodedFetch { head, build, .. }) => {
-                Self::Encoded(head, build, progress)
+            Outgoing::Plain(PlainFetch { encode, build, .. }) => {
+                Self::Plain(encode, build, progress)
             }
         }
     }
@@ -131,15 +134,15 @@ impl<'a> Message<'a> {
         match self {
             Self::Built(request) if request.headers().contains_key(UPGRADE) => RequestKind::Switch,
             Self::Built(request) if !request.method().is_safe() => RequestKind::Unrepeatable,
-            Self::Built(_) | Self::Encoded(..) => RequestKind::Repeatable,
+            Self::Built(_) | Self::Plain(..) => RequestKind::Repeatable,
         }
     }
 
     /// Returns the request as bytes, unless hyper must send it.
-    pub(super) fn encoded(&self) -> Option<Cow<'_, EncodedRequest>> {
+    pub(super) fn encoded(&self) -> Option<EncodedRequest> {
         match self {
-            Self::Built(request) => EncodedRequest::of(request).map(Cow::Owned),
-            Self::Encoded(head, ..) => Some(Cow::Borrowed(head)),
+            Self::Built(request) => EncodedRequest::of(request),
+            Self::Plain(encode, ..) => Some(encode()),
         }
     }
 
@@ -147,7 +150,7 @@ impl<'a> Message<'a> {
     pub(super) fn into_request(self) -> Box<Request<TrackedBody>> {
         match self {
             Self::Built(request) => request,
-            Self::Encoded(_, build, progress) => http_request(build(), progress),
+            Self::Plain(_, build, progress) => http_request(build(), progress),
         }
     }
 }

@@ -183,7 +183,7 @@ impl PooledConnection {
 }
 
 impl Drop for PooledConnection {
-    /// Returns the connection to the pool if it can carry another exchange.
+    /// Returns the connection to the pool if its exchange is complete.
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take()
             && connection.is_complete()

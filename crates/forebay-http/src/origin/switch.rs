@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use forebay_engine::LoadError;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -62,7 +63,7 @@ impl Origin {
                 "the maximum number of tunnels to the origin (half of `connections_max`) is open",
             )
         })?;
-        let progress = Progress::begin(now, false);
+        let progress = Progress::begin(now, request.body.is_end_stream());
         let request = Outgoing::Built(request, None);
         let answered = self.exchange_in_time(request, &progress, &Pace::of(now), now).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {

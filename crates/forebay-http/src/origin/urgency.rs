@@ -110,10 +110,7 @@ mod tests {
             ("u=77", Rank::Foreground),
             ("", Rank::Foreground),
         ] {
-            let headers = HeaderMap::from_iter([(
-                PRIORITY,
-                http::HeaderValue::from_static(value),
-            )]);
+            let headers = HeaderMap::from_iter([(PRIORITY, http::HeaderValue::from_static(value))]);
             assert_eq!(LoadUrgency::default().of(&headers).rank(), expected, "{value}");
         }
     }

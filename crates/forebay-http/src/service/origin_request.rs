@@ -407,8 +407,8 @@ impl<'s> OriginRequest<'s> {
     }
 }
 
-/// Returns `true` if a request comes from this cache, or passed too many. One pass over the names costs
-/// less than two lookups.
+/// Returns `true` if a request has passed this site before, or this cache too often. One pass over the
+/// names costs less than two lookups.
 fn is_loop(headers: &HeaderMap, site: &Site) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| matches!(name, "via" | "cdn-loop"))

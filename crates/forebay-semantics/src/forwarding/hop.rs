@@ -82,18 +82,20 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Removes the fields named in `Connection` except fields for every recipient.
 fn strip_options(headers: &mut HeaderMap) {
-    for option in options(headers) {
+    for option in options(headers).keys() {
         headers.remove(option);
     }
 }
 
-/// Returns the fields named in `Connection` except fields for every recipient.
-pub(super) fn options(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+/// Returns the fields of a message that its `Connection` names, except fields for every recipient. It
+/// is a map, because a request may name thousands.
+pub(super) fn options(headers: &HeaderMap) -> HeaderMap<()> {
     let lines = headers.get_all(CONNECTION).into_iter();
     lines
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
-        .filter(|option| !is_end_to_end(option.as_str()))
+        .filter(|option| headers.contains_key(option) && !is_end_to_end(option.as_str()))
+        .map(|option| (option, ()))
         .collect()
 }
 

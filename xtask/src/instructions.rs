@@ -38,13 +38,19 @@ const COUNTED: &str = "hit_path::measured*";
 const PIECE_MAX: Duration = Duration::from_secs(120);
 
 /// Pieces with a description for the page.
-const PIECES: [(&str, &str); 17] = [
+const PIECES: [(&str, &str); 19] = [
     ("answer", "the service answers a parsed request with a stored 1 KiB; both are dropped"),
     ("answer-rules", "like `answer`, in a site with 100 rules, of which 3 match"),
     ("bare-hyper", "the same request and answer with hyper and tokio only, without a cache"),
     (
         "connection",
         "from the bytes of a request to the bytes of its answer, by the direct path below hyper",
+    ),
+    ("connection-form", "like `connection`, for a page that is sent in its gzip form"),
+    (
+        "connection-plain",
+        "like `connection`, for an unencoded body as long as that form, in a site that does not \
+         compress",
     ),
     (
         "connection-purged",

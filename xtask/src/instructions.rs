@@ -49,8 +49,8 @@ const PIECES: [(&str, &str); 19] = [
     ("connection-form", "like `connection`, for a page that is sent in its gzip form"),
     (
         "connection-plain",
-        "like `connection`, for an unencoded body as long as that form, in a site that does not \
-         compress",
+        "like `connection`, for an unencoded body as long as that of `connection-form`, in a site \
+         that does not compress",
     ),
     (
         "connection-purged",

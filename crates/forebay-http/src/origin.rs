@@ -71,11 +71,11 @@ pub(crate) use body::OriginBody;
 use breaker::{Decision, SiteBreaker};
 use check::Checks;
 pub(crate) use encoded::{EncodedRequest, HeadWriter};
-use exchange::{Answered, Pace};
+use exchange::{Answered, RequestTimes};
 pub(crate) use fault::{ClientFault, code};
 use group::Group;
 pub(crate) use idle::is_idle_close;
-pub(crate) use outgoing::{BuildRequest, EncodeRequest, FetchRequest, Outgoing, PlainFetch};
+pub(crate) use outgoing::{BuildRequest, EncodeRequest, FetchRequest, Outgoing, UnbuiltGet};
 use progress::Progress;
 use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
@@ -171,7 +171,7 @@ impl Origin {
     ) -> Result<Response<OriginBody>, LoadError> {
         let now = Instant::now();
         let Some(breaker) = &self.breaker else {
-            return self.fetch_admitted(request, company, &Pace::of(now)).await;
+            return self.fetch_admitted(request, company, &RequestTimes::of(now)).await;
         };
         let has_no_body = request.has_no_body();
         match breaker.admit(has_no_body, now)? {
@@ -182,10 +182,13 @@ impl Origin {
             }
             Decision::Call(call) | Decision::Trial(call) => {
                 let shared = (company == Audience::Shared).then(|| request.urgency().clone());
-                let pace = Pace { polled_after: breaker.polls_after(&call), ..Pace::of(now) };
+                let times = RequestTimes {
+                    next_poll_after: breaker.next_poll_after(&call),
+                    ..RequestTimes::of(now)
+                };
                 // By value, the future of the breaker would reserve space for it twice.
-                let fetched = pin!(self.fetch_admitted(request, company, &pace));
-                breaker.run(call, shared.as_ref(), &pace.admitted, fetched).await
+                let fetched = pin!(self.fetch_admitted(request, company, &times));
+                breaker.run(call, shared.as_ref(), &times.admitted, fetched).await
             }
         }
     }
@@ -198,11 +201,14 @@ impl Origin {
             let Some(breaker) = &origin.breaker else { return };
             let now = Instant::now();
             if let Ok(Decision::Trial(call)) = breaker.admit(true, now) {
-                let pace = Pace { polled_after: breaker.polls_after(&call), ..Pace::of(now) };
+                let times = RequestTimes {
+                    next_poll_after: breaker.next_poll_after(&call),
+                    ..RequestTimes::of(now)
+                };
                 let urgency = request.urgency.clone();
                 let request = Outgoing::Built(request, None);
-                let fetched = pin!(origin.fetch_admitted(request, Audience::Shared, &pace));
-                let _ = breaker.run(call, Some(&urgency), &pace.admitted, fetched).await;
+                let fetched = pin!(origin.fetch_admitted(request, Audience::Shared, &times));
+                let _ = breaker.run(call, Some(&urgency), &times.admitted, fetched).await;
             }
         });
     }
@@ -264,14 +270,14 @@ impl Origin {
         &self,
         request: Outgoing<'_>,
         company: Audience,
-        pace: &Pace,
+        times: &RequestTimes,
     ) -> Result<Response<OriginBody>, LoadError> {
-        let progress = Progress::begin(pace.begun, request.has_no_body());
+        let progress = Progress::begin(times.begun, request.has_no_body());
         let (unshared, now) = match company {
-            Audience::Shared => (None, pace.begun),
-            Audience::Single => self.acquire_unshared(&progress, pace.begun).await?,
+            Audience::Shared => (None, times.begun),
+            Audience::Single => self.acquire_unshared(&progress, times.begun).await?,
         };
-        let mut answered = self.exchange_in_time(request, &progress, pace, now).await?;
+        let mut answered = self.exchange_in_time(request, &progress, times, now).await?;
         answered.permits.unshared = unshared;
         self.receive(answered, &progress)
     }

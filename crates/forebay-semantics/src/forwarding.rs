@@ -155,12 +155,13 @@ fn node(address: IpAddr) -> String {
     }
 }
 
-/// Writes the header fields of a client's request for the origin: without the hop-by-hop fields, see
-/// [`strip_hop_by_hop`](hop::strip_hop_by_hop), without those for which `is_kept` returns `false`, and
-/// with known values in place of all forwarding fields: addresses, the scheme, the requested host and
-/// the verified certificate. A value that is unknown is not sent.
+/// Writes the header fields of a client's request for the origin. It omits the hop-by-hop fields, see
+/// [`strip_hop_by_hop`](hop::strip_hop_by_hop), those for which `is_kept` returns `false`, and fields
+/// with which a proxy describes the client or the request. Then it adds the forwarding fields whose
+/// values are known: addresses, the scheme, the requested host and the verified certificate.
 ///
-/// In names `_` equals `-`, because origins behind CGI-like interfaces cannot distinguish them.
+/// A proxy's field is recognised also with `_` in place of `-`, because origins behind CGI-like
+/// interfaces cannot distinguish them.
 pub fn write_forwarded(
     headers: &HeaderMap,
     is_kept: impl Fn(&HeaderName) -> bool,

@@ -67,7 +67,11 @@ impl CompressPool {
             let name = format!("compress-{number}");
             let started = thread::Builder::new().name(name).spawn(move || {
                 if let Err(error) = lower_priority() {
-                    tracing::info!(cause = %error, "compression runs with the priority of requests");
+                    tracing::info!(
+                        cause = %error,
+                        "priority of a compression thread not lowered (setpriority): it competes with \
+                         requests; allow the system call"
+                    );
                 }
                 jobs.work();
             });
@@ -105,7 +109,8 @@ impl fmt::Debug for CompressPool {
     }
 }
 
-/// Lets the threads that answer requests run before this one. Only Linux has priorities of threads.
+/// Raises the nice value of this thread, so that the threads that answer requests get most of a core that
+/// both need. Other systems than Linux would change that of the whole process.
 fn lower_priority() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -96,8 +96,9 @@ impl ClientRequest {
         self.add_to_feed(took, decision.first, tags(loaded));
     }
 
-    /// Adds a direct pass to the feed of loads. The decision is recorded only if the pass marker was
-    /// renewed, at most once a second: otherwise those about one busy key would replace all others.
+    /// Adds a direct pass to the feed of loads. Its decision is recorded only if the pass marker was
+    /// renewed: at most once a second for a key, with and without credentials each. Otherwise a busy key
+    /// would replace the decisions about all other keys of its shard.
     pub(crate) fn record_pass(
         &self,
         key: KeyRef<'_>,

@@ -142,7 +142,7 @@ impl LoadState {
         company: Audience,
     ) -> Result<Loaded, LoadError> {
         for _ in 0..ATTEMPTS_MAX {
-            let received = self.request.ask_plainly(company).await?;
+            let received = self.request.ask_unconditionally(company).await?;
             if received.response.status() != StatusCode::NOT_MODIFIED {
                 return self.judge(received, prior);
             }

@@ -11,7 +11,7 @@ use super::client_request::tidy_fields;
 use super::{ClientRequest, Received};
 use crate::compress::stored;
 use crate::origin::{
-    BuildRequest, EncodeRequest, EncodedRequest, FetchRequest, HeadWriter, Outgoing, PlainFetch,
+    BuildRequest, EncodeRequest, EncodedRequest, FetchRequest, HeadWriter, Outgoing, UnbuiltGet,
     is_idle_close, no_body,
 };
 use crate::site::UNCODED;
@@ -19,8 +19,8 @@ use crate::site::UNCODED;
 /// Field with the id of a request, as in the logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Fields of one client's request: an expectation (RFC 9110 section 10.1.1), and the length of an empty
-/// body.
+/// Fields that a fetch for several clients does not take over: `Expect` (RFC 9110 section 10.1.1), and
+/// `Content-Length`, because the GET has no body.
 const OF_ONE_REQUEST: [HeaderName; 2] = [EXPECT, CONTENT_LENGTH];
 
 /// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
@@ -55,8 +55,8 @@ impl ClientRequest {
         headers
     }
 
-    /// Writes the fields of the client for which `is_kept` returns `true`, and those that describe the
-    /// client and its request.
+    /// Writes `Host`, the end-to-end fields of the client that `is_kept` accepts, the forwarding fields
+    /// and `X-Request-Id`.
     fn write_fields(&self, is_kept: impl Fn(&HeaderName) -> bool, fields: &mut impl FieldSink) {
         let settings = &self.site.settings;
         // RFC 9110 section 7.2: Host should be the first field.
@@ -71,7 +71,7 @@ impl ClientRequest {
         fields.add_text(&X_REQUEST_ID, str::from_utf8(&self.id.digits()).unwrap_or_default());
     }
 
-    /// Writes the fields that tell which caches a request has passed, with this one.
+    /// Adds this cache to `Via`, and its loop marker to `CDN-Loop`.
     fn write_passage(&self, fields: &mut impl FieldSink) {
         hop::add_via(fields, Version::HTTP_11);
         cdn_loop::add(fields, &self.site.loop_marker);
@@ -92,9 +92,11 @@ impl ClientRequest {
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
     }
 
-    /// Returns the GET that `build` and `encode` make: by [`question`](Self::question) without
-    /// conditions of the cache, and [`encoded_question`](Self::encoded_question).
-    pub(super) fn plain_question<'a>(
+    /// Returns a GET without conditions. It is built now if rules or a trace edit its fields. Otherwise
+    /// `encode` or `build` creates it when it is sent. `build` must call
+    /// [`question`](Self::question) without conditions, and `encode`
+    /// [`encoded_question`](Self::encoded_question).
+    pub(super) fn unconditional_question<'a>(
         &self,
         build: &'a BuildRequest<'a>,
         encode: &'a EncodeRequest<'a>,
@@ -105,10 +107,11 @@ impl ClientRequest {
             return Outgoing::built(build);
         }
         let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.headers));
-        Outgoing::Plain(PlainFetch { encode, interims, urgency, build })
+        Outgoing::Unbuilt(UnbuiltGet { encode, interims, urgency, build })
     }
 
-    /// Encodes a GET with the fields of [`question`](Self::question), if nothing edits them.
+    /// Encodes the GET of [`question`](Self::question) as bytes of HTTP/1.1. It applies no rules and no
+    /// trace: call it only for a request that has neither.
     pub(super) fn encoded_question(&self) -> EncodedRequest {
         let replaces_coding = self.site.settings.compress.is_some();
         let is_kept = |name: &HeaderName| {
@@ -124,7 +127,7 @@ impl ClientRequest {
         head.end()
     }
 
-    /// Sends a request that may be retried.
+    /// Sends a request, and sends it once more if the origin had closed an idle connection.
     pub(super) async fn ask(
         &self,
         build: impl Fn() -> FetchRequest + Send + Sync,
@@ -133,10 +136,13 @@ impl ClientRequest {
         self.ask_repeatably(|| Outgoing::built(&build), company).await
     }
 
-    /// Sends a GET without conditions of the client and of the cache.
-    pub(super) async fn ask_plainly(&self, company: Audience) -> Result<Received, LoadError> {
+    /// Sends a GET without conditions, like [`ask`](Self::ask).
+    pub(super) async fn ask_unconditionally(
+        &self,
+        company: Audience,
+    ) -> Result<Received, LoadError> {
         let (build, encode) = (|| self.question(|_| {}), || self.encoded_question());
-        self.ask_repeatably(|| self.plain_question(&build, &encode), company).await
+        self.ask_repeatably(|| self.unconditional_question(&build, &encode), company).await
     }
 
     async fn ask_repeatably<'a>(
@@ -151,7 +157,8 @@ impl ClientRequest {
         }
     }
 
-    /// Sends a request.
+    /// Sends a request, without that repetition. [`Origin::fetch`](crate::origin::Origin::fetch) may
+    /// still retry it.
     pub(super) async fn ask_once(
         &self,
         outgoing: Outgoing<'_>,
@@ -160,7 +167,8 @@ impl ClientRequest {
         self.ask_at(self.clock.exact(), outgoing, company).await
     }
 
-    /// Sends a request at `sent`, which is now.
+    /// Sends a request, and applies the response rules of the site. If the direct path has already
+    /// fetched the response, it returns that one and sends nothing. `sent` is the exact time now.
     pub(super) async fn ask_at(
         &self,
         sent: Duration,

@@ -89,7 +89,7 @@ impl ClientRequest {
         suits: impl Fn(StatusCode) -> bool,
     ) -> Fetched {
         let (build, encode) = (|| self.question(|_| {}), || self.encoded_question());
-        let outgoing = self.plain_question(&build, &encode);
+        let outgoing = self.unconditional_question(&build, &encode);
         let asked = self.ask_at(sent, outgoing, Audience::Single).await;
         let Received { response, delay, purges_at_send } = match asked {
             Ok(received) => received,

@@ -39,8 +39,8 @@ pub(super) struct SiteBreaker {
     calls_ended: AtomicU32,
 }
 
-/// Time at which limits and budget have admitted a call, once they have.
-pub(super) type Admitted = OnceLock<Instant>;
+/// Cell with the time at which limits and budget admitted a call; empty until then.
+pub(super) type AdmittedAt = OnceLock<Instant>;
 
 /// Decision about one call.
 pub(super) enum Decision<'b> {
@@ -95,15 +95,15 @@ impl SiteBreaker {
         self.breaker.lock().time_left(now)
     }
 
-    /// Returns `true` if a call counts as slow when it takes long. The breaker polls its exchange again
-    /// when that time is over.
+    /// Returns `true` if the call can count as slow. Then [`run`](Self::run) polls its exchange again
+    /// `slow_call` after the admission.
     fn watches(&self, call: &RunningCall<'_>) -> bool {
         call.is_timed && !self.slow_call.is_zero()
     }
 
-    /// Returns the time from the admission of a call after which [`run`](Self::run) polls its exchange
-    /// again; `None` if it has no timer for the call.
-    pub(super) fn polls_after(&self, call: &RunningCall<'_>) -> Option<Duration> {
+    /// Returns the time from the admission after which [`run`](Self::run) polls the exchange again;
+    /// `None` if the call cannot count as slow.
+    pub(super) fn next_poll_after(&self, call: &RunningCall<'_>) -> Option<Duration> {
         self.watches(call).then_some(self.slow_call)
     }
 
@@ -125,15 +125,15 @@ impl SiteBreaker {
         LoadError::Unavailable(self.time_left())
     }
 
-    /// Makes a call and records its result. The time before `admitted` is set is a wait in a queue of
-    /// this process, which says nothing about the origin. If the breaker opens, the call of a `shared`
-    /// load accepts no further followers and ends soon, see [`END_INTERVAL`]: otherwise all who wait
-    /// for it would wait for an origin that does not answer.
+    /// Makes a call and records its result. The timer for slow calls starts at the time in `admitted`:
+    /// the wait in a queue of this process before says nothing about the origin. If the breaker opens,
+    /// the call of a `shared` load accepts no further followers and ends soon, see [`END_INTERVAL`]:
+    /// otherwise all who wait for it would wait for an origin that does not answer.
     pub(super) async fn run<B>(
         &self,
         mut call: RunningCall<'_>,
         shared: Option<&Urgency>,
-        admitted: &Admitted,
+        admitted: &AdmittedAt,
         mut exchange: Pin<&mut impl Future<Output = Result<Response<B>, LoadError>>>,
     ) -> Result<Response<B>, LoadError> {
         let (mut opened, mut timer) = (pin!(self.opened.notified()), pin!(None::<Sleep>));
@@ -269,7 +269,7 @@ mod tests {
     async fn run(breaker: &SiteBreaker, shared: Option<&Urgency>) -> Answer {
         let now = Instant::now();
         let Decision::Call(call) = breaker.admit(true, now)? else { panic!("a trial") };
-        let admitted = Admitted::from(now);
+        let admitted = AdmittedAt::from(now);
         breaker.run(call, shared, &admitted, pin!(pending())).await
     }
 

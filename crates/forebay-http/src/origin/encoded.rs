@@ -6,10 +6,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request};
 use http_body::Body;
 
-/// Size of a request head whose buffer does not grow.
+/// Initial size of the buffer for a request head in bytes. Most heads fit.
 const HEAD_USUAL: usize = 1 << 10;
 
-/// GET or HEAD without a body.
+/// GET or HEAD without a body, as bytes of HTTP/1.1.
 pub(crate) struct EncodedRequest {
     head: Vec<u8>,
     is_head: bool,
@@ -60,7 +60,8 @@ impl HeadWriter {
         Self(EncodedRequest { head, is_head: method == Method::HEAD })
     }
 
-    /// Ends the head. Its fields neither frame a body nor concern the connection alone.
+    /// Ends the head. The caller must not have added `Connection`, `Content-Length`, `Expect`,
+    /// `Transfer-Encoding` or `Upgrade`.
     pub(crate) fn end(self) -> EncodedRequest {
         let mut encoded = self.0;
         encoded.head.extend_from_slice(b"\r\n");

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Origin;
 use super::accept::{InterimRelay, InvalidHead, validate_head};
 use super::body::{ConnectionPermits, ReceivedBody};
-use super::breaker::Admitted;
+use super::breaker::AdmittedAt;
 use super::connection::SendError;
 use super::endpoint::{Endpoint, InFlight};
 use super::fault::{self, ClientFault};
@@ -44,38 +44,39 @@ pub(super) struct Answered {
     pub(super) permits: ConnectionPermits,
 }
 
-/// Times of a request.
-pub(super) struct Pace {
+/// Start and admission of a request, and when the circuit breaker polls its exchange again.
+pub(super) struct RequestTimes {
+    /// Time at which it began.
     pub(super) begun: Instant,
-    /// Set when limits and budget have admitted it.
-    pub(super) admitted: Admitted,
-    /// Time from the admission after which the circuit breaker polls the exchange again; `None` if it has
-    /// no timer for it.
-    pub(super) polled_after: Option<Duration>,
+    /// Time at which limits and budget admitted it; empty until then.
+    pub(super) admitted: AdmittedAt,
+    /// Time from the admission after which the circuit breaker polls the exchange again; `None` if the
+    /// breaker sets no timer for slow calls.
+    pub(super) next_poll_after: Option<Duration>,
 }
 
-impl Pace {
+impl RequestTimes {
     pub(super) fn of(begun: Instant) -> Self {
-        Self { begun, admitted: Admitted::new(), polled_after: None }
+        Self { begun, admitted: AdmittedAt::new(), next_poll_after: None }
     }
 }
 
 impl Origin {
-    /// Waits for limits and budget from `now` on, sets the time of the admission in `pace`, sends the
+    /// Waits for limits and budget from `now` on, sets the time of the admission in `times`, sends the
     /// request, and sends it again where the settings allow it. Returns the response head, which is
     /// validated unless it is a 101.
     pub(super) async fn exchange_in_time(
         &self,
         request: Outgoing<'_>,
         progress: &Progress,
-        pace: &Pace,
+        times: &RequestTimes,
         now: Instant,
     ) -> Result<Answered, LoadError> {
         let due = progress.due(self.admission_timeout());
         let (mut permit, at) = self.admission.admit(request.urgency(), now, due).await?;
-        let _ = pace.admitted.set(at);
-        let polled_at = pace.polled_after.map(|after| at + after);
-        let answered = self.attempts(request, progress, at, polled_at).await;
+        let _ = times.admitted.set(at);
+        let next_poll_at = times.next_poll_after.map(|after| at + after);
+        let answered = self.attempts(request, progress, at, next_poll_at).await;
         permit.record(sign_of(&answered));
         let (exchanged, in_flight) = answered?;
         let permits = ConnectionPermits { request: permit, unshared: None, in_flight };
@@ -83,14 +84,14 @@ impl Origin {
         Ok(Answered { response, connection, permits })
     }
 
-    /// Sends a request at `at`, until its result permits no retry. A caller polls the first exchange
-    /// again at `polled_at`.
+    /// Sends a request at `at`, until its result permits no retry. The circuit breaker polls the first
+    /// attempt again at `next_poll_at`.
     async fn attempts(
         &self,
         request: Outgoing<'_>,
         progress: &Progress,
         mut at: Instant,
-        mut polled_at: Option<Instant>,
+        mut next_poll_at: Option<Instant>,
     ) -> Result<(Exchanged, Option<InFlight>), LoadError> {
         let interims = Arc::new(InterimRelay::new(request.interims().clone()));
         let mut retrying = Retrying::new(self.retries.as_ref(), request.again());
@@ -106,7 +107,7 @@ impl Origin {
             }
             let limit = retrying.limit(progress, self.fetch_timeout);
             let exchange = pin!(self.exchange(endpoint, message, at, &interims));
-            let exchanged = in_time(exchange, progress, limit, polled_at.take()).await;
+            let exchanged = in_time(exchange, progress, limit, next_poll_at.take()).await;
             let result = result_of(&exchanged);
             self.group.record(index, result);
             retrying.tried_at(index, result);
@@ -204,19 +205,19 @@ impl Origin {
     }
 }
 
-/// Awaits `exchange`, with a timeout. Each further timer means that the client delayed its request
-/// body, which the client timeouts bound. `exchange` is passed by reference: by value, the future would
-/// reserve space for it twice.
+/// Awaits `exchange` until the timeout. If a timer ends but the client delayed its request body, a new
+/// timer is set; the client timeouts bound that. `exchange` is passed by reference: by value, the
+/// future would reserve space for it twice.
 ///
-/// With `polled_at`, a caller is certain to poll this future again at that time. If that is before the
-/// timeout, the first wait sets no timer, because most exchanges end with it.
+/// With `next_poll_at`, the circuit breaker polls this future again at that time. If that is not after
+/// the timeout, the first wait sets no timer: most exchanges are complete by then.
 async fn in_time(
     mut exchange: Pin<&mut impl Future<Output = Result<Exchanged, FailedExchange>>>,
     progress: &Progress,
     limit: Duration,
-    polled_at: Option<Instant>,
+    next_poll_at: Option<Instant>,
 ) -> Result<Exchanged, FailedExchange> {
-    let mut needs_timer = polled_at.is_none_or(|at| at > progress.due(limit));
+    let mut needs_timer = next_poll_at.is_none_or(|at| at > progress.due(limit));
     let mut timer = pin!(None::<Sleep>);
     poll_fn(|cx| {
         if let Poll::Ready(exchanged) = exchange.as_mut().poll(cx) {

@@ -30,22 +30,25 @@ pub(crate) struct FetchRequest {
     pub(crate) urgency: Urgency,
 }
 
-/// Function that builds a request, as often as it is sent.
+/// Function that builds a request. It is called again for a retry of a request that was sent.
 pub(crate) type BuildRequest<'a> = dyn Fn() -> FetchRequest + Send + Sync + 'a;
 
 /// Function that encodes a GET without a body.
 pub(crate) type EncodeRequest<'a> = dyn Fn() -> EncodedRequest + Send + Sync + 'a;
 
-/// Request to an origin, with what is needed to send it again.
+/// Request to an origin, before an endpoint is chosen.
 pub(crate) enum Outgoing<'a> {
-    /// The request, and the function that builds it once more; `None` if it must not be sent twice.
+    /// Built request, and the function that builds it for a retry. With `None`, the request is sent again
+    /// only if nothing of it was sent.
     Built(Box<FetchRequest>, Option<&'a BuildRequest<'a>>),
-    Plain(PlainFetch<'a>),
+    /// GET that is encoded or built when it is sent.
+    Unbuilt(UnbuiltGet<'a>),
 }
 
-/// GET that is encoded if its connection is idle, and built only if hyper must send it or read its
-/// response.
-pub(crate) struct PlainFetch<'a> {
+/// GET without a body and without conditions, in two forms. `encode` is used for the first attempt on
+/// a socket that hyper does not own. `build` is used in all other cases: hyper, HTTP/2, retries,
+/// balancing by hash, and trials of the circuit breaker in the background.
+pub(crate) struct UnbuiltGet<'a> {
     /// Encodes the request.
     pub(crate) encode: &'a EncodeRequest<'a>,
     /// Sender of interim responses to the requesting client.
@@ -62,64 +65,65 @@ impl<'a> Outgoing<'a> {
         Self::Built(Box::new(build()), Some(build))
     }
 
-    /// Returns the function that builds the request once more; `None` if it must not be sent twice.
+    /// Returns the function that builds the request for a retry, if there is one.
     pub(super) fn again(&self) -> Option<&'a BuildRequest<'a>> {
         match self {
             Self::Built(_, again) => *again,
-            Self::Plain(plain) => Some(plain.build),
+            Self::Unbuilt(get) => Some(get.build),
         }
     }
 
-    /// Builds the request, if it is not.
+    /// Returns the built request. Builds it first if necessary.
     pub(super) fn into_built(self) -> Box<FetchRequest> {
         match self {
             Self::Built(request, _) => request,
-            Self::Plain(plain) => Box::new((plain.build)()),
+            Self::Unbuilt(get) => Box::new((get.build)()),
         }
     }
 
     pub(super) fn has_no_body(&self) -> bool {
         match self {
             Self::Built(request, _) => request.body.is_end_stream(),
-            Self::Plain(_) => true,
+            Self::Unbuilt(_) => true,
         }
     }
 
     pub(super) fn is_safe(&self) -> bool {
         match self {
             Self::Built(request, _) => request.method.is_safe(),
-            Self::Plain(_) => true,
+            Self::Unbuilt(_) => true,
         }
     }
 
     pub(super) fn urgency(&self) -> &Urgency {
         match self {
             Self::Built(request, _) => &request.urgency,
-            Self::Plain(plain) => &plain.urgency,
+            Self::Unbuilt(get) => &get.urgency,
         }
     }
 
     pub(super) fn interims(&self) -> &Interims {
         match self {
             Self::Built(request, _) => &request.interims,
-            Self::Plain(plain) => &plain.interims,
+            Self::Unbuilt(get) => &get.interims,
         }
     }
 }
 
-/// Request on its way to an endpoint.
+/// Request of one attempt, after the endpoint was chosen.
 pub(super) enum Message<'a> {
+    /// Request in the form of hyper.
     Built(Box<Request<TrackedBody>>),
-    /// GET without a body, with the functions that encode and build it.
-    Plain(&'a EncodeRequest<'a>, &'a BuildRequest<'a>, &'a Progress),
+    /// GET without a body: the functions that encode and build it, and the progress of its exchange.
+    Unbuilt(&'a EncodeRequest<'a>, &'a BuildRequest<'a>, &'a Progress),
 }
 
 impl<'a> Message<'a> {
     pub(super) fn new(outgoing: Outgoing<'a>, progress: &'a Progress) -> Self {
         match outgoing {
             Outgoing::Built(request, _) => Self::of(*request, progress),
-            Outgoing::Plain(PlainFetch { encode, build, .. }) => {
-                Self::Plain(encode, build, progress)
+            Outgoing::Unbuilt(UnbuiltGet { encode, build, .. }) => {
+                Self::Unbuilt(encode, build, progress)
             }
         }
     }
@@ -134,7 +138,7 @@ impl<'a> Message<'a> {
         match self {
             Self::Built(request) if request.headers().contains_key(UPGRADE) => RequestKind::Switch,
             Self::Built(request) if !request.method().is_safe() => RequestKind::Unrepeatable,
-            Self::Built(_) | Self::Plain(..) => RequestKind::Repeatable,
+            Self::Built(_) | Self::Unbuilt(..) => RequestKind::Repeatable,
         }
     }
 
@@ -142,15 +146,15 @@ impl<'a> Message<'a> {
     pub(super) fn encoded(&self) -> Option<EncodedRequest> {
         match self {
             Self::Built(request) => EncodedRequest::of(request),
-            Self::Plain(encode, ..) => Some(encode()),
+            Self::Unbuilt(encode, ..) => Some(encode()),
         }
     }
 
-    /// Builds the request, if it is not.
+    /// Returns the built request. Builds it first if necessary.
     pub(super) fn into_request(self) -> Box<Request<TrackedBody>> {
         match self {
             Self::Built(request) => request,
-            Self::Plain(_, build, progress) => http_request(build(), progress),
+            Self::Unbuilt(_, build, progress) => http_request(build(), progress),
         }
     }
 }

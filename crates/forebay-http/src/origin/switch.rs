@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::accept::{InvalidHead, validate_switch_head};
-use super::exchange::{Answered, Pace};
+use super::exchange::{Answered, RequestTimes};
 use super::outgoing::{FetchRequest, Outgoing};
 use super::progress::Progress;
 use super::stream::OriginStream;
@@ -65,7 +65,8 @@ impl Origin {
         })?;
         let progress = Progress::begin(now, request.body.is_end_stream());
         let request = Outgoing::Built(request, None);
-        let answered = self.exchange_in_time(request, &progress, &Pace::of(now), now).await?;
+        let answered =
+            self.exchange_in_time(request, &progress, &RequestTimes::of(now), now).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }

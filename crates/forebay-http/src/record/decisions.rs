@@ -1,7 +1,7 @@
 //! Last decisions about loads, for `explain`.
 //!
 //! The ring is written when a load gets the head of its response or fails, never by a hit. Of the direct
-//! passes of a key, it has at most one a second.
+//! passes of a key, it has at most one a second, with and without credentials each.
 
 use std::time::Duration;
 

@@ -87,8 +87,8 @@ fn strip_options(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the fields of a message that its `Connection` names, except fields for every recipient. It
-/// is a map, because a request may name thousands.
+/// Returns the names in `Connection` of fields that are present, except fields for every recipient. They
+/// are in a map, because a scan of a long list for each field would take quadratic time.
 pub(super) fn options(headers: &HeaderMap) -> HeaderMap<()> {
     let lines = headers.get_all(CONNECTION).into_iter();
     lines

@@ -171,7 +171,7 @@ impl Origin {
     ) -> Result<Response<OriginBody>, LoadError> {
         let now = Instant::now();
         let Some(breaker) = &self.breaker else {
-            return self.fetch_admitted(request, company, &RequestTimes::of(now)).await;
+            return self.fetch_admitted(request, company, &RequestTimes::new(now, None)).await;
         };
         let has_no_body = request.has_no_body();
         match breaker.admit(has_no_body, now)? {
@@ -182,10 +182,7 @@ impl Origin {
             }
             Decision::Call(call) | Decision::Trial(call) => {
                 let shared = (company == Audience::Shared).then(|| request.urgency().clone());
-                let times = RequestTimes {
-                    next_poll_after: breaker.next_poll_after(&call),
-                    ..RequestTimes::of(now)
-                };
+                let times = RequestTimes::new(now, breaker.next_poll_after(&call));
                 // By value, the future of the breaker would reserve space for it twice.
                 let fetched = pin!(self.fetch_admitted(request, company, &times));
                 breaker.run(call, shared.as_ref(), &times.admitted, fetched).await
@@ -201,10 +198,7 @@ impl Origin {
             let Some(breaker) = &origin.breaker else { return };
             let now = Instant::now();
             if let Ok(Decision::Trial(call)) = breaker.admit(true, now) {
-                let times = RequestTimes {
-                    next_poll_after: breaker.next_poll_after(&call),
-                    ..RequestTimes::of(now)
-                };
+                let times = RequestTimes::new(now, breaker.next_poll_after(&call));
                 let urgency = request.urgency.clone();
                 let request = Outgoing::Built(request, None);
                 let fetched = pin!(origin.fetch_admitted(request, Audience::Shared, &times));

@@ -58,9 +58,7 @@ pub(super) fn validate_head<B>(
     match length {
         // RFC 9110 section 8.6: a 204 has no Content-Length.
         Some(length) if status != StatusCode::NO_CONTENT => {
-            if !is_canonical(headers, length) {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-            }
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         _ => {
             headers.remove(CONTENT_LENGTH);
@@ -145,13 +143,6 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidHead> {
         }
     }
     Ok(stated)
-}
-
-/// Returns `true` if the only `Content-Length` is this one, as this cache would write it.
-fn is_canonical(headers: &HeaderMap, length: u64) -> bool {
-    let mut lines = headers.get_all(CONTENT_LENGTH).into_iter();
-    let is_same = |line: &HeaderValue| *line == itoa::Buffer::new().format(length);
-    lines.next().is_some_and(is_same) && lines.next().is_none()
 }
 
 /// Parses decimal digits; `str::parse` would accept a sign.

@@ -56,8 +56,8 @@ pub(super) struct RequestTimes {
 }
 
 impl RequestTimes {
-    pub(super) fn of(begun: Instant) -> Self {
-        Self { begun, admitted: AdmittedAt::new(), next_poll_after: None }
+    pub(super) const fn new(begun: Instant, next_poll_after: Option<Duration>) -> Self {
+        Self { begun, admitted: AdmittedAt::new(), next_poll_after }
     }
 }
 

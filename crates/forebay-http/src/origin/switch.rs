@@ -66,7 +66,7 @@ impl Origin {
         let progress = Progress::begin(now, request.body.is_end_stream());
         let request = Outgoing::Built(request, None);
         let answered =
-            self.exchange_in_time(request, &progress, &RequestTimes::of(now), now).await?;
+            self.exchange_in_time(request, &progress, &RequestTimes::new(now, None), now).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return self.receive(answered, &progress).map(SwitchOutcome::Declined);
         }

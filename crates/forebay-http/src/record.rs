@@ -24,6 +24,7 @@ pub(crate) use access::LoggedHead;
 pub use access::{AccessEntry, AccessLog, Outcome, RequestFields};
 pub use feed::{Feed, FeedEntry};
 pub use labels::{CacheResult, End, MethodLabel};
+pub(crate) use loads::EndedLoad;
 pub use loads::{LoadEntry, LoadFeed};
 pub(crate) use open::{ConnectionEnd, OpenRecord, Recorder};
 pub use samples::{KeySample, KeySamples};

@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::{ClientRequest, PassedResponse};
 use crate::record::decisions::{Decided, Decision, Decisions, Line, Objections, hash};
-use crate::record::{LoadEntry, LoadFeed};
+use crate::record::{EndedLoad, LoadFeed};
 use crate::stored::head::Answer;
 
 /// Recorder of the decisions of one request.
@@ -134,10 +134,10 @@ impl ClientRequest {
 
     fn add_to_feed(&self, took: Duration, first: Option<Unstorable>, tags: Vec<Box<str>>) {
         let recorder = &self.recorder;
-        recorder.ended_loads.push(LoadEntry {
-            site: (&*self.site.settings.id).into(),
-            authority: self.authority.clone(),
-            target: self.target.as_str().into(),
+        recorder.ended_loads.push(EndedLoad {
+            site: &self.site.settings.id,
+            authority: &self.authority,
+            target: self.target.as_str(),
             why: recorder.why.code(),
             took,
             unstorable: first.map(Unstorable::code),

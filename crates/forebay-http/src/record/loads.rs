@@ -53,17 +53,34 @@ impl fmt::Debug for LoadFeed {
     }
 }
 
-impl LoadEntry {
+/// Load that has ended, with texts that are copied only if the feed has room for them.
+pub(crate) struct EndedLoad<'a> {
+    pub(crate) site: &'a str,
+    pub(crate) authority: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) why: &'static str,
+    pub(crate) took: Duration,
+    pub(crate) unstorable: Option<&'static str>,
+    pub(crate) tags: Vec<Box<str>>,
+}
+
+impl EndedLoad<'_> {
     fn size(&self) -> usize {
         let tags = self.tags.iter().map(|tag| size_of::<Box<str>>() + tag.len());
         self.site.len() + self.authority.len() + self.target.len() + tags.sum::<usize>()
+    }
+
+    fn into_entry(self) -> LoadEntry {
+        let Self { site, authority, target, why, took, unstorable, tags } = self;
+        let [site, authority, target] = [site, authority, target].map(Into::into);
+        LoadEntry { site, authority, target, why, took, unstorable, tags }
     }
 }
 
 impl LoadFeed {
     /// Adds a load. It is dropped and counted if the feed is full.
-    pub(crate) fn push(&self, entry: LoadEntry) {
-        let size = entry.size();
+    pub(crate) fn push(&self, load: EndedLoad<'_>) {
+        let size = load.size();
         let mut waiting = self.waiting.lock();
         if waiting.entries.len() >= ENTRIES_MAX || waiting.bytes + size > BYTES_MAX {
             drop(waiting);
@@ -71,7 +88,7 @@ impl LoadFeed {
             return;
         }
         waiting.bytes += size;
-        waiting.entries.push_back(entry);
+        waiting.entries.push_back(load.into_entry());
     }
 
     /// Takes all loads out of the feed.
@@ -94,11 +111,11 @@ impl LoadFeed {
 mod tests {
     use super::*;
 
-    fn entry(target: &str) -> LoadEntry {
-        LoadEntry {
-            site: "shop".into(),
-            authority: "shop.example".into(),
-            target: target.into(),
+    fn load(target: &str) -> EndedLoad<'_> {
+        EndedLoad {
+            site: "shop",
+            authority: "shop.example",
+            target,
             why: "uri-miss",
             took: Duration::ZERO,
             unstorable: None,
@@ -110,13 +127,13 @@ mod tests {
     fn a_full_feed_drops_and_counts() {
         let feed = LoadFeed::default();
         for _ in 0..ENTRIES_MAX + 2 {
-            feed.push(entry("/a"));
+            feed.push(load("/a"));
         }
         assert_eq!((feed.dropped(), feed.drain().count()), (2, ENTRIES_MAX));
         let long = "/".repeat(BYTES_MAX);
-        feed.push(entry(&long));
+        feed.push(load(&long));
         assert_eq!((feed.dropped(), feed.drain().count()), (3, 0), "its texts are too long");
-        feed.push(entry("/b"));
-        assert_eq!(feed.drain().collect::<Vec<_>>(), [entry("/b")]);
+        feed.push(load("/b"));
+        assert_eq!(feed.drain().collect::<Vec<_>>(), [load("/b").into_entry()]);
     }
 }

@@ -1,6 +1,7 @@
 //! Map of facts about keys, bounded in bytes.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::{Key, KeyRef};
 use quick_cache::{OptionsBuilder, Weighter, sync};
@@ -15,6 +16,8 @@ const SHARDS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct BoundedMap<V: Clone + Debug> {
     by_key: sync::Cache<Key, V, ByKey, ahash::RandomState>,
+    /// Set by the first insertion: most maps never have a fact, and then nothing is looked up.
+    is_used: AtomicBool,
 }
 
 /// Size of a key and its fact.
@@ -41,20 +44,21 @@ impl<V: Clone + Debug> BoundedMap<V> {
         let hasher = ahash::RandomState::new();
         let lifecycle = sync::DefaultLifecycle::default();
         let by_key = sync::Cache::with_options(options, ByKey { overhead }, hasher, lifecycle);
-        Self { by_key }
+        Self { by_key, is_used: AtomicBool::new(false) }
     }
 
     pub(crate) fn insert(&self, key: KeyRef<'_>, value: V) {
         self.by_key.insert(key.to_key(), value);
+        self.is_used.store(true, Ordering::Release);
     }
 
-    /// Returns the fact of a key. The map is empty most of the time; then nothing is looked up.
+    /// Returns the fact of a key.
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<V> {
-        if self.by_key.is_empty() { None } else { self.by_key.get(key.bytes()) }
+        if self.is_used.load(Ordering::Acquire) { self.by_key.get(key.bytes()) } else { None }
     }
 
     pub(crate) fn remove(&self, key: KeyRef<'_>) {
-        if !self.by_key.is_empty() {
+        if self.is_used.load(Ordering::Acquire) {
             self.by_key.remove(key.bytes());
         }
     }

@@ -17,10 +17,16 @@ use super::{ClientFault, RequestBody};
 /// A long upload may take longer than the fetch timeout. The client timeouts bound the client; the
 /// fetch timeout runs only while the exchange waits for the origin to read or to respond.
 #[derive(Clone, Debug)]
-pub(super) struct Progress(Arc<Mutex<State>>);
+pub(super) enum Progress {
+    /// The request has no body, so it waits for the origin.
+    Bodiless { since: Instant },
+    /// A request with a body.
+    Tracked(Arc<Mutex<State>>),
+}
 
+/// State of a request body.
 #[derive(Clone, Copy, Debug)]
-struct State {
+pub(super) struct State {
     waiting_for: WaitingFor,
     is_body_sent: bool,
     /// Failure of the request body.
@@ -34,15 +40,22 @@ enum WaitingFor {
 }
 
 impl Progress {
-    /// Starts an exchange, which waits for the origin. `is_body_sent` is true if the request has no body.
-    pub(super) fn begin(since: Instant, is_body_sent: bool) -> Self {
+    /// Starts an exchange, which waits for the origin.
+    pub(super) fn begin(since: Instant, has_no_body: bool) -> Self {
+        if has_no_body {
+            return Self::Bodiless { since };
+        }
         let waiting_for = WaitingFor::Origin { since };
-        Self(Arc::new(Mutex::new(State { waiting_for, is_body_sent, fault: None })))
+        Self::Tracked(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false, fault: None })))
     }
 
     /// Returns the time at which the origin times out, as of now.
     pub(super) fn due(&self, timeout: Duration) -> Instant {
-        match self.0.lock().waiting_for {
+        let waiting_for = match self {
+            Self::Bodiless { since } => return *since + timeout,
+            Self::Tracked(state) => state.lock().waiting_for,
+        };
+        match waiting_for {
             WaitingFor::Origin { since } => since + timeout,
             WaitingFor::Client => Instant::now() + timeout,
         }
@@ -50,18 +63,32 @@ impl Progress {
 
     /// Returns `true` if the whole request body was passed on.
     pub(super) fn is_body_sent(&self) -> bool {
-        self.0.lock().is_body_sent
+        match self {
+            Self::Bodiless { .. } => true,
+            Self::Tracked(state) => state.lock().is_body_sent,
+        }
     }
 
     /// Returns the failure of the request body, if it failed.
     pub(super) fn fault(&self) -> Option<ClientFault> {
-        self.0.lock().fault
+        match self {
+            Self::Bodiless { .. } => None,
+            Self::Tracked(state) => state.lock().fault,
+        }
     }
 
     /// Wraps a request body so that its progress is recorded.
     pub(super) fn track(&self, inner: RequestBody) -> TrackedBody {
-        self.0.lock().is_body_sent = inner.is_end_stream();
+        if let Self::Tracked(state) = self {
+            state.lock().is_body_sent = inner.is_end_stream();
+        }
         TrackedBody { inner, progress: self.clone() }
+    }
+
+    fn set(&self, changed: State) {
+        if let Self::Tracked(state) = self {
+            *state.lock() = changed;
+        }
     }
 }
 
@@ -98,7 +125,7 @@ impl Body for TrackedBody {
             Poll::Ready(Some(Err(fault))) => Some(*fault),
             _ => None,
         };
-        *self.progress.0.lock() = State { waiting_for, is_body_sent, fault };
+        self.progress.set(State { waiting_for, is_body_sent, fault });
         polled
     }
 

@@ -4,7 +4,7 @@
 //! range, upgrade or other special fields, whose stored response is fresh, is a direct hit: it is
 //! answered with the stored bytes. Nothing is allocated, and no header map is built. A GET whose
 //! responses are unshared may be a direct pass: it is fetched without a flight of the engine. Every
-//! other request continues to hyper and [`Service::handle`], unchanged.
+//! other request continues to hyper and [`Service::handle`].
 //!
 //! Both paths decide with the same functions: those for key, demand, selecting fields and
 //! conditions read fields through [`FieldLines`](forebay_semantics::FieldLines).

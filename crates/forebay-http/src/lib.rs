@@ -37,6 +37,7 @@ pub mod edge;
 mod endpoint_status;
 pub mod explanation;
 mod failure;
+mod head_writer;
 mod load;
 pub mod metrics;
 mod origin;

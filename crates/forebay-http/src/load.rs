@@ -6,6 +6,7 @@
 //! responses); it never sees responses to clients.
 
 mod by_body;
+mod client_fields;
 mod client_request;
 mod decision;
 mod fetch;
@@ -17,6 +18,7 @@ mod outgoing;
 mod part;
 mod pass;
 mod received;
+mod response_fields;
 mod rule_edits;
 mod selecting;
 mod span;
@@ -45,13 +47,15 @@ use crate::record::decisions::hash;
 use crate::stored::head::Answer;
 
 pub(crate) use by_body::ByBodyLoad;
-pub(crate) use client_request::{ClientRequest, SERVER_TIMING, tidy_fields};
+pub(crate) use client_fields::ClientFields;
+pub(crate) use client_request::{ClientRequest, SERVER_TIMING};
 pub(crate) use decision::DecisionRecorder;
 pub(crate) use judge::PASS_REMEMBER;
 pub(crate) use lower_tiers::LowerTiersOnly;
 pub(crate) use part::PartLoad;
 pub(crate) use pass::{Fetched, HandedRequest, HandedResult, PassedResponse};
 pub(crate) use received::{PurgeWatch, ReceivedLoad};
+pub(crate) use response_fields::{normalise_fields, write_normalised};
 pub(crate) use selecting::selecting;
 
 use self::decision::Judged;
@@ -167,7 +171,7 @@ impl HttpLoad {
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.0.request.headers
+        self.0.request.headers()
     }
 
     /// Returns the results, which are set when the load ends.

@@ -18,6 +18,7 @@
 //! | `body`, `progress` | response bodies; time spent waiting for a client's request body |
 //! | `exchange`, `retry` | sending a request, and sending it again |
 //! | `outgoing`, `encoded` | requests that are not sent yet; their bytes in HTTP/1.1 |
+//! | `response` | responses whose head has arrived |
 //! | `fault`, `idle` | errors; connections that were closed while idle |
 //! | `switch` | protocol switches |
 
@@ -43,6 +44,7 @@ mod offer;
 mod outgoing;
 mod pool;
 mod progress;
+mod response;
 mod retry;
 mod stream;
 mod switch;
@@ -55,7 +57,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::CallState;
 use forebay_engine::{Audience, LoadError};
-use http::{Method, Response, StatusCode};
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -70,13 +72,14 @@ use body::Exchange;
 pub(crate) use body::OriginBody;
 use breaker::{Decision, SiteBreaker};
 use check::Checks;
-pub(crate) use encoded::{EncodedRequest, HeadWriter};
+pub(crate) use encoded::EncodedRequest;
 use exchange::{Answered, RequestTimes};
 pub(crate) use fault::{ClientFault, code};
 use group::Group;
 pub(crate) use idle::is_idle_close;
 pub(crate) use outgoing::{BuildRequest, EncodeRequest, FetchRequest, Outgoing, UnbuiltGet};
 use progress::Progress;
+pub(crate) use response::{OriginResponse, PlainResponse};
 use retry::Retries;
 pub(crate) use switch::SwitchOutcome;
 pub(crate) use urgency::{LoadUrgency, Urgency};
@@ -168,7 +171,7 @@ impl Origin {
         self: &Arc<Self>,
         request: Outgoing<'_>,
         company: Audience,
-    ) -> Result<Response<OriginBody>, LoadError> {
+    ) -> Result<OriginResponse, LoadError> {
         let now = Instant::now();
         let Some(breaker) = &self.breaker else {
             return self.fetch_admitted(request, company, &RequestTimes::new(now, None)).await;
@@ -265,7 +268,7 @@ impl Origin {
         request: Outgoing<'_>,
         company: Audience,
         times: &RequestTimes,
-    ) -> Result<Response<OriginBody>, LoadError> {
+    ) -> Result<OriginResponse, LoadError> {
         let progress = Progress::begin(times.begun, request.has_no_body());
         let (unshared, now) = match company {
             Audience::Shared => (None, times.begun),
@@ -315,7 +318,7 @@ impl Origin {
         &self,
         answered: Answered,
         progress: &Progress,
-    ) -> Result<Response<OriginBody>, LoadError> {
+    ) -> Result<OriginResponse, LoadError> {
         let Answered { response, mut connection, permits } = answered;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(LoadError::origin(InvalidHead::Switched));
@@ -326,6 +329,7 @@ impl Origin {
             // The rest of the request body is sent even if the client does not read the response.
             connection.drive_in_background();
         }
+        // The connection of a plain response is released here.
         let exchange = Exchange { connection, permits };
         Ok(response.map(|body| OriginBody::new(body, exchange, self.body_timeout)))
     }

@@ -59,7 +59,7 @@ pub use counters::GuardCounters;
 pub(crate) use direct::{DirectAnswer, DirectFetch, DirectOutput, DirectResponder, DirectResponse};
 pub use exchanges::{Exchange, Exchanges, Rejection};
 pub use framing::{BODY_OVERHEAD_MAX, FramingError, HEAD_MAX, Phase, ScanError, Scanner};
-pub(crate) use framing::{FieldLine, PlainHead, RawValue};
+pub(crate) use framing::{PlainHead, RawValue};
 pub(crate) use interims::INTERIM_MAX;
 pub use interims::Interims;
 pub use stream::Guarded;

@@ -1,8 +1,10 @@
-//! Parsers for parts of field values: lists, durations in seconds, single values, dates.
+//! Fields of a message in any form, and parsers for parts of their values: lists, durations in
+//! seconds, single values, dates.
 //!
 //! This folder uses no other; it never sees what a field means.
 
 pub mod date;
+pub(crate) mod raw;
 
 use std::time::Duration;
 
@@ -47,6 +49,22 @@ impl FieldLines for HeaderMap {
     }
 }
 
+/// Header fields that can be copied to another message.
+pub trait CopyFields: FieldLines {
+    /// Copies the lines whose name, in lower case, `is_kept` accepts.
+    fn copy_to(&self, is_kept: impl Fn(&[u8]) -> bool, sink: &mut impl FieldSink);
+}
+
+impl CopyFields for HeaderMap {
+    fn copy_to(&self, is_kept: impl Fn(&[u8]) -> bool, sink: &mut impl FieldSink) {
+        for (name, value) in self {
+            if is_kept(name.as_str().as_bytes()) {
+                sink.add(name, value);
+            }
+        }
+    }
+}
+
 /// Receiver of the header fields of a message that is being made.
 pub trait FieldSink {
     /// Adds a field line.
@@ -54,6 +72,10 @@ pub trait FieldSink {
 
     /// Adds a field line with this value, unless it is invalid (RFC 9110 section 5.5).
     fn add_text(&mut self, name: &HeaderName, value: &str);
+
+    /// Adds a field line of another message. `name` is a token in lower case, and `value` is valid
+    /// (RFC 9110 section 5).
+    fn add_line(&mut self, name: &[u8], value: &[u8]);
 }
 
 impl FieldSink for HeaderMap {
@@ -63,6 +85,13 @@ impl FieldSink for HeaderMap {
 
     fn add_text(&mut self, name: &HeaderName, value: &str) {
         if let Ok(value) = HeaderValue::from_str(value) {
+            self.append(name, value);
+        }
+    }
+
+    fn add_line(&mut self, name: &[u8], value: &[u8]) {
+        let name = HeaderName::from_bytes(name);
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
             self.append(name, value);
         }
     }

@@ -13,9 +13,9 @@ pub mod trailers;
 
 use std::net::IpAddr;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 
-use crate::fields::FieldSink;
+use crate::fields::{CopyFields, FieldSink};
 use crate::forwarding::networks::PeerAddress;
 use crate::forwarding::scheme::Scheme;
 
@@ -57,7 +57,7 @@ const CLAIMS: [&str; 26] = [
 ];
 
 /// Common prefix of `x-forwarded-for`, `-host`, `-prefix` and their like.
-const CLAIM_PREFIX: &str = "x-forwarded";
+const CLAIM_PREFIX: &[u8] = b"x-forwarded";
 
 /// Size of most addresses as text, with a separator.
 const ADDRESS_USUAL: usize = 18;
@@ -156,48 +156,56 @@ fn node(address: IpAddr) -> String {
 }
 
 /// Writes the header fields of a client's request for the origin. It omits the hop-by-hop fields, see
-/// [`strip_hop_by_hop`](hop::strip_hop_by_hop), those for which `is_kept` returns `false`, and fields
-/// with which a proxy describes the client or the request. Then it adds the forwarding fields whose
-/// values are known: addresses, the scheme, the requested host and the verified certificate.
+/// [`strip_hop_by_hop`](hop::strip_hop_by_hop), those for whose name, in lower case, `is_kept` returns
+/// `false`, and fields with which a proxy describes the client or the request. Then it adds the
+/// forwarding fields whose values are known: addresses, the scheme, the requested host and the verified
+/// certificate.
 ///
 /// A proxy's field is recognised also with `_` in place of `-`, because origins behind CGI-like
 /// interfaces cannot distinguish them.
 pub fn write_forwarded(
-    headers: &HeaderMap,
-    is_kept: impl Fn(&HeaderName) -> bool,
+    headers: &impl CopyFields,
+    is_kept: impl Fn(&[u8]) -> bool,
     sender: &Sender<'_>,
     host: Option<&str>,
     fields: &mut impl FieldSink,
 ) {
     let options = hop::options(headers);
-    for (name, value) in headers {
-        let is_removed = hop::is_hop_by_hop(name) || options.contains_key(name);
-        if !is_removed && !is_claim(name) && sender.claim != Some(name) && is_kept(name) {
-            fields.add(name, value);
-        }
-    }
+    let is_option = |name: &[u8]| {
+        let is_among = |name| options.contains_key(&name);
+        !options.is_empty() && HeaderName::from_bytes(name).is_ok_and(is_among)
+    };
+    let is_claimed = |name: &[u8]| sender.claim.is_some_and(|it| it.as_str().as_bytes() == name);
+    let is_forwarded = |name: &[u8]| {
+        let is_removed = hop::is_hop_by_hop(name) || is_option(name) || is_claim(name);
+        !is_removed && !is_claimed(name) && is_kept(name)
+    };
+    headers.copy_to(is_forwarded, fields);
     sender.write_known(host, fields);
 }
 
-fn is_claim(name: &HeaderName) -> bool {
-    let name = name.as_str();
+fn is_claim(name: &[u8]) -> bool {
     // The first letters of all claims: most fields need no search.
-    if !name.starts_with(['c', 'f', 't', 'x']) {
+    if !matches!(name, [b'c' | b'f' | b't' | b'x', ..]) {
         return false;
     }
-    if name.contains('_') {
-        return is_claim_named(&name.replace('_', "-"));
+    if name.contains(&b'_') {
+        let dashed: Vec<u8> =
+            name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
+        return is_claim_named(&dashed);
     }
     is_claim_named(name)
 }
 
-fn is_claim_named(name: &str) -> bool {
-    name.starts_with(CLAIM_PREFIX) || CLAIMS.binary_search(&name).is_ok()
+fn is_claim_named(name: &[u8]) -> bool {
+    name.starts_with(CLAIM_PREFIX)
+        || CLAIMS.binary_search_by(|claim| claim.as_bytes().cmp(name)).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
@@ -228,7 +236,7 @@ mod tests {
         host: Option<&'static str>,
     ) -> HeaderMap {
         let mut forwarded = HeaderMap::new();
-        write_forwarded(&headers(lines), |name| *name != "dropped", sender, host, &mut forwarded);
+        write_forwarded(&headers(lines), |name| name != b"dropped", sender, host, &mut forwarded);
         forwarded
     }
 

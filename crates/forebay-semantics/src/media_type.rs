@@ -3,9 +3,10 @@
 //! Web cache deception makes an origin send a private page under the path of a static file, such as
 //! `/account/x.css`. Such a response has the media type of a page.
 
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::CONTENT_TYPE;
 
 use crate::directives::policy::Policy;
+use crate::fields::FieldLines;
 
 /// Media types of one kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,21 +77,24 @@ fn is_page(sub: &str) -> bool {
 /// An extension behind a parameter or an encoded slash counts too, because the origin may read a
 /// shorter path.
 #[must_use]
-pub fn is_contradicted(path: &str, headers: &HeaderMap) -> bool {
+pub fn is_contradicted(path: &str, headers: &impl FieldLines) -> bool {
+    let is_end = |byte: &u8| *byte == b';';
     let Some(family) = extension(path).and_then(|extension| Family::of(&extension)) else {
         return false;
     };
-    let Some(line) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+    // Parameters may have any bytes.
+    let media_type = headers.lines(&CONTENT_TYPE).next().and_then(|line| line.split(is_end).next());
+    let Some(media_type) = media_type.and_then(|media_type| str::from_utf8(media_type).ok()) else {
         return false;
     };
-    let media_type = line.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media_type = media_type.trim().to_ascii_lowercase();
     let is_unknown = media_type.is_empty() || media_type.ends_with("/octet-stream");
     !is_unknown && !family.fits(&media_type)
 }
 
 /// Returns true if the origin declares a response fit for a shared cache: by `public` or `s-maxage`.
 #[must_use]
-pub fn is_declared_shared(headers: &HeaderMap) -> bool {
+pub fn is_declared_shared(headers: &impl FieldLines) -> bool {
     let said = Policy::of(headers).said;
     said.public || said.s_maxage.is_some()
 }
@@ -106,7 +110,7 @@ fn extension(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
 
@@ -144,5 +148,9 @@ mod tests {
             assert_eq!(is_contradicted(path, &headers), expected, "{path} {media_type}");
         }
         assert!(!is_contradicted("/x.css", &HeaderMap::new()));
+        for bytes in [&b"text/html; x=\"\xe9\""[..], "text/html; x=\"\u{e9}\"".as_bytes()] {
+            let value = HeaderValue::from_bytes(bytes).unwrap();
+            assert!(is_contradicted("/x.css", &HeaderMap::from_iter([(CONTENT_TYPE, value)])));
+        }
     }
 }

@@ -96,19 +96,36 @@ impl Ignored {
 }
 
 /// Request of an exchange, borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestRef<'a> {
+#[derive(Debug)]
+pub struct RequestRef<'a, F = HeaderMap> {
     /// Method of the request.
     pub method: &'a Method,
     /// Header fields of the request.
-    pub headers: &'a HeaderMap,
+    pub headers: &'a F,
 }
 
 /// Final response of an exchange, borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct ResponseRef<'a> {
+#[derive(Debug)]
+pub struct ResponseRef<'a, F = HeaderMap> {
     /// Status code of the response.
     pub status: StatusCode,
     /// Header fields of the response.
-    pub headers: &'a HeaderMap,
+    pub headers: &'a F,
 }
+
+// Derived, they would require that the fields can be copied.
+impl<F> Clone for RequestRef<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for RequestRef<'_, F> {}
+
+impl<F> Clone for ResponseRef<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for ResponseRef<'_, F> {}

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::directives::Directives;
 use crate::directives::policy::Policy;
 use crate::directives::withheld::Withheld;
+use crate::fields::FieldLines;
 use crate::freshness::lifetime::{
     LifetimeOrigin, SetBy, heuristics_apply, lifetime_of, set_by_policy, stated_lifetime,
 };
@@ -155,8 +156,8 @@ impl Refusal {
 ///
 /// The first reason against storing it.
 pub fn check_storable(
-    asked: RequestRef<'_>,
-    answered: ResponseRef<'_>,
+    asked: RequestRef<'_, impl FieldLines>,
+    answered: ResponseRef<'_, impl FieldLines>,
     rules: &Rules,
     received: WallTime,
 ) -> Result<Storable, Unstorable> {
@@ -194,8 +195,8 @@ pub fn check_storable_part(
 ///
 /// The first reason against storing it.
 pub fn storable(
-    asked: RequestRef<'_>,
-    answered: ResponseRef<'_>,
+    asked: RequestRef<'_, impl FieldLines>,
+    answered: ResponseRef<'_, impl FieldLines>,
     rules: &Rules,
 ) -> Result<(), Unstorable> {
     let exchange = Exchange { asked, answered };
@@ -213,37 +214,51 @@ pub fn storable(
 ///
 /// Every reason against storing the response.
 pub fn evaluate(
-    asked: RequestRef<'_>,
-    answered: ResponseRef<'_>,
+    asked: RequestRef<'_, impl FieldLines>,
+    answered: ResponseRef<'_, impl FieldLines>,
     rules: &Rules,
     received: WallTime,
 ) -> Result<Storable, Refusal> {
     let case = Case::qualified(Exchange { asked, answered }, rules, received);
     let is_part = answered.status == StatusCode::PARTIAL_CONTENT;
-    let reasons = case.reasons(is_part.then_some(Unstorable::Partial)).into_iter();
-    let refusal = Refusal::of(reasons.filter_map(|(holds, reason)| holds.then_some(reason)));
+    let refusal = Refusal::of(case.reasons(is_part.then_some(Unstorable::Partial)));
     refusal.map_or_else(|| Ok(case.kept()), Err)
 }
 
-#[derive(Clone, Copy)]
-struct Exchange<'a> {
-    asked: RequestRef<'a>,
-    answered: ResponseRef<'a>,
+/// Reasons that the fields of an exchange give, in the order of their precedence.
+const PRECEDENCE: [Unstorable; 12] = [
+    Unstorable::Method,
+    Unstorable::RequestNoStore,
+    Unstorable::Partial,
+    Unstorable::Status,
+    Unstorable::NoStore,
+    Unstorable::Private,
+    Unstorable::Authorization,
+    Unstorable::SetCookie,
+    Unstorable::VaryAny,
+    Unstorable::NoFreshness,
+    Unstorable::UnkeyedCredentials,
+    Unstorable::Cookie,
+];
+
+struct Exchange<'a, Q, A> {
+    asked: RequestRef<'a, Q>,
+    answered: ResponseRef<'a, A>,
 }
 
 /// Response under evaluation, with its policy and the options of the site.
-struct Case<'a> {
-    exchange: Exchange<'a>,
+struct Case<'a, Q, A> {
+    exchange: Exchange<'a, Q, A>,
     rules: &'a Rules,
     received: WallTime,
     policy: Policy,
     withheld: Withheld,
 }
 
-impl<'a> Case<'a> {
+impl<'a, Q: FieldLines, A: FieldLines> Case<'a, Q, A> {
     /// Moves the withheld fields out of the policy: the qualified directives do not apply to the
     /// rest of the response.
-    fn qualified(exchange: Exchange<'a>, rules: &'a Rules, received: WallTime) -> Self {
+    fn qualified(exchange: Exchange<'a, Q, A>, rules: &'a Rules, received: WallTime) -> Self {
         let mut policy = Policy::of(exchange.answered.headers);
         let withheld = Withheld::remove_qualified(&mut policy.said);
         Self { exchange, rules, received, policy, withheld }
@@ -261,35 +276,46 @@ impl<'a> Case<'a> {
 
     /// Returns the first reason against storing it. `of_part` is the reason that applies to a 206.
     fn refusal(&self, of_part: Option<Unstorable>) -> Option<Unstorable> {
-        self.reasons(of_part).into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+        self.reasons(of_part).next()
     }
 
-    /// Returns all reasons in the order of their precedence, and whether each applies.
-    fn reasons(&self, of_part: Option<Unstorable>) -> [(bool, Unstorable); 12] {
-        let Exchange { asked, answered } = self.exchange;
+    /// Returns all reasons that apply, in the order of their precedence. Each is examined when the
+    /// iterator comes to it.
+    fn reasons(&self, of_part: Option<Unstorable>) -> impl Iterator<Item = Unstorable> {
+        let applies = move |reason: &Unstorable| of_part == Some(*reason) || self.applies(*reason);
+        PRECEDENCE.iter().copied().filter(applies)
+    }
+
+    /// Returns `true` if a reason applies, apart from that of a 206.
+    fn applies(&self, reason: Unstorable) -> bool {
+        let Exchange { asked, answered } = &self.exchange;
         let said = &self.policy.said;
         let ignores = |prohibition| self.rules.forced.ignored.has(prohibition);
-        [
-            (asked.method != Method::GET, Unstorable::Method),
-            (Directives::of_request(asked.headers).no_store, Unstorable::RequestNoStore),
-            (of_part.is_some(), Unstorable::Partial),
-            (!is_understood(answered.status, said), Unstorable::Status),
+        match reason {
+            Unstorable::Method => *asked.method != Method::GET,
+            Unstorable::RequestNoStore => Directives::of_request(asked.headers).no_store,
+            Unstorable::Status => !is_understood(answered.status, said),
             // RFC 9111 section 5.2.2.3: a cache that understands the status ignores no-store.
-            (
-                said.no_store && !said.must_understand && !ignores(Ignored::NO_STORE),
-                Unstorable::NoStore,
-            ),
-            (said.private.is_some() && !ignores(Ignored::PRIVATE), Unstorable::Private),
-            (
-                is_for_one_user(asked, said) && !ignores(Ignored::AUTHORIZATION),
-                Unstorable::Authorization,
-            ),
-            (self.sets_cookie(), Unstorable::SetCookie),
-            (selects(answered.headers) == Selects::Everything, Unstorable::VaryAny),
-            (!self.is_of_use(), Unstorable::NoFreshness),
-            (self.is_forced_with_credentials(), Unstorable::UnkeyedCredentials),
-            (self.is_guessed_with_cookie(), Unstorable::Cookie),
-        ]
+            Unstorable::NoStore => {
+                said.no_store && !said.must_understand && !ignores(Ignored::NO_STORE)
+            }
+            Unstorable::Private => said.private.is_some() && !ignores(Ignored::PRIVATE),
+            Unstorable::Authorization => {
+                is_for_one_user(*asked, said) && !ignores(Ignored::AUTHORIZATION)
+            }
+            Unstorable::SetCookie => self.sets_cookie(),
+            Unstorable::VaryAny => selects(answered.headers) == Selects::Everything,
+            Unstorable::NoFreshness => !self.is_of_use(),
+            Unstorable::UnkeyedCredentials => self.is_forced_with_credentials(),
+            Unstorable::Cookie => self.is_guessed_with_cookie(),
+            // Of a 206, and of the rules and options of a site.
+            Unstorable::Partial
+            | Unstorable::Rule
+            | Unstorable::KeyedCookie
+            | Unstorable::NoEcho
+            | Unstorable::EditFailed
+            | Unstorable::TypeMismatch => false,
+        }
     }
 
     /// RFC 9111 section 7.3 permits storing such responses and warns of it. The default is not to
@@ -297,7 +323,7 @@ impl<'a> Case<'a> {
     /// send it with pages that also refresh a session. `Set-Cookie2` of RFC 2965 is an ordinary
     /// field, because clients ignore it (RFC 6265 section 1).
     fn sets_cookie(&self) -> bool {
-        let is_there = self.exchange.answered.headers.contains_key(SET_COOKIE);
+        let is_there = self.exchange.answered.headers.has(&SET_COOKIE);
         let is_allowed =
             self.rules.store_set_cookie || self.rules.forced.ignored.has(Ignored::SET_COOKIE);
         is_there && !is_allowed && !self.withheld.holds(&SET_COOKIE)
@@ -308,7 +334,7 @@ impl<'a> Case<'a> {
     /// omits `private`. Such a response gets no heuristic lifetime and is not stored, because a
     /// stored entry could be served stale while the origin is unreachable.
     fn is_guessed_with_cookie(&self) -> bool {
-        let has_cookie = self.exchange.asked.headers.contains_key(COOKIE);
+        let has_cookie = self.exchange.asked.headers.has(&COOKIE);
         let is_allowed = self.policy.said.public
             || self.rules.heuristics_with_cookie
             || self.rules.forced.ignored.has(Ignored::COOKIE);
@@ -331,8 +357,8 @@ impl<'a> Case<'a> {
             || set_cookie == SetCookieRemoval::Removed;
         let fields = self.exchange.asked.headers;
         let has_credentials = || {
-            fields.contains_key(COOKIE) && !ignored.has(Ignored::COOKIE)
-                || fields.contains_key(AUTHORIZATION) && !ignored.has(Ignored::AUTHORIZATION)
+            fields.has(&COOKIE) && !ignored.has(Ignored::COOKIE)
+                || fields.has(&AUTHORIZATION) && !ignored.has(Ignored::AUTHORIZATION)
         };
         is_forced && !self.states_freshness() && has_credentials()
     }
@@ -341,7 +367,7 @@ impl<'a> Case<'a> {
     /// heuristic. A response that can be neither served nor validated is not stored.
     fn is_of_use(&self) -> bool {
         let (said, answered) = (&self.policy.said, self.exchange.answered);
-        let expires = || self.policy.heeds_expires() && answered.headers.contains_key(EXPIRES);
+        let expires = || self.policy.heeds_expires() && answered.headers.has(&EXPIRES);
         let explicit = said.s_maxage.is_some() || said.max_age.is_some() || expires();
         let Forced { ttl, default_ttl, .. } = self.rules.forced;
         let is_forced = ttl.is_some() || default_ttl.is_some();
@@ -374,9 +400,9 @@ const fn is_known(status: StatusCode) -> bool {
 
 /// RFC 9111 section 3.5: a response to a request with credentials is stored only if the origin
 /// permits sharing.
-fn is_for_one_user(asked: RequestRef<'_>, said: &Directives) -> bool {
+fn is_for_one_user(asked: RequestRef<'_, impl FieldLines>, said: &Directives) -> bool {
     let shared = said.public || said.must_revalidate || said.s_maxage.is_some();
-    !shared && asked.headers.contains_key(AUTHORIZATION)
+    !shared && asked.headers.has(&AUTHORIZATION)
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ impl<V: Clone + Debug> BoundedMap<V> {
     }
 
     pub(crate) fn insert(&self, key: KeyRef<'_>, value: V) {
-        self.by_key.insert(key.to_key(), value);
         self.is_used.store(true, Ordering::Release);
+        self.by_key.insert(key.to_key(), value);
     }
 
     /// Returns the fact of a key.

@@ -11,31 +11,30 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_core::{Key, Why};
 use forebay_engine::{Credentials, Lookup, LookupResult};
-use forebay_semantics::CacheStatus;
+use forebay_semantics::{FieldLines as _, FieldSink as _, RawFields};
 use futures_util::FutureExt as _;
-use http::header::{CONTENT_LENGTH, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::StatusCode;
+use http::header::{AGE, CACHE_STATUS, CONTENT_LENGTH, STRICT_TRANSPORT_SECURITY};
 
 use super::request::PlainRequest;
 use super::response::is_framed_by_length;
 use super::{DirectResponses, Handover, request_fields};
 use crate::client::peer::Peer;
+use crate::head_writer::HeadWriter;
 use crate::load::{
     ClientRequest, Fetched, HandedRequest, HandedResult, PASS_REMEMBER, PassedResponse,
+    write_normalised,
 };
+use crate::origin::PlainResponse;
 use crate::phase::Phase;
 use crate::record::{CacheResult, Labels, Outcome, Record, SiteSlot};
-use crate::request_guard::{DirectFetch, DirectResponse, Exchanges, FieldLine};
+use crate::request_guard::{DirectFetch, DirectResponse, Exchanges};
 use crate::response::deliver::pass_status;
 use crate::rules::RequestRules;
 use crate::service::{PendingRecord, Routed, Service, secure};
 use crate::site::Site;
-
-/// Size of most heads in bytes.
-const HEAD_USUAL: usize = 512;
 
 /// Plain request that no fresh response in memory answers.
 #[derive(Clone, Copy)]
@@ -75,7 +74,7 @@ impl DirectResponses {
         let DirectMiss { head, request, site, slot, peer, authority, target, lookup, begun } =
             *missed;
         let (service, engine) = (&self.service, self.service.engine());
-        if !site.allows_direct_passes || !is_plain(request, lookup) || service.is_traced() {
+        if !site.allows_direct_passes || !may_pass(request, lookup) || service.is_traced() {
             return None;
         }
         let Lookup { key, credentials, .. } = *lookup;
@@ -86,7 +85,8 @@ impl DirectResponses {
         if miss.has_prior() {
             return None;
         }
-        let (head, why) = (Bytes::copy_from_slice(head), miss.why());
+        let (fields, why) = (RawFields::copied(head, request.all()), miss.why());
+        let head = fields.bytes().clone();
         let routed = Routed {
             site,
             peer: peer.clone(),
@@ -98,12 +98,11 @@ impl DirectResponses {
             rules: RequestRules::default(),
         };
         let interims = exchanges.open_interims();
-        let headers = headers_of(&head)?;
-        let client_request = service.client_request(&routed, headers, why, interims.clone())?;
+        let client_request = service.client_request(routed, fields, why, interims.clone())?;
         let labels = Labels::of(slot, CacheResult::Refused);
         let mut record = Record::new(labels, request.method(), StatusCode::OK, begun);
         if service.needs_fields() {
-            record.access = Some(request_fields(request, peer, routed.id));
+            record.access = Some(request_fields(request, peer, client_request.id));
         }
         let pass = Pass {
             service: service.clone(),
@@ -132,8 +131,8 @@ impl Pass {
         pending.set_key(key.borrowed());
         let _waits = service.metrics().waits(&request.site.settings.id);
         let (sent, purges) = (service.engine().clock().exact(), service.engine().purges_so_far());
-        let suits = |status| is_framed_by_length(status) && service.phase() != Phase::Draining;
-        match request.fetch_for_one(sent, suits).await {
+        let accepts = |status| is_framed_by_length(status) && service.phase() != Phase::Draining;
+        match request.fetch_for_one(sent, accepts).await {
             Fetched::Passed(passed) => {
                 let cost = request.origin_time.get().copied().unwrap_or_default();
                 let (engine, key) = (service.engine(), key.borrowed());
@@ -153,25 +152,12 @@ impl Pass {
     }
 }
 
-/// Returns `true` for a GET without conditions, `no-store`, `only-if-cached` and other demands.
-fn is_plain(request: &PlainRequest<'_>, lookup: &Lookup<'_>) -> bool {
+/// Returns `true` for a GET without conditions and without directives that restrict which response it
+/// accepts.
+fn may_pass(request: &PlainRequest<'_>, lookup: &Lookup<'_>) -> bool {
     let demand = lookup.demand;
     let is_plain = demand.is_plain() && !demand.no_store && !demand.only_if_cached;
     is_plain && !request.is_head() && !request.has_conditions()
-}
-
-/// Returns the header fields of a plain request, whose head has these bytes.
-fn headers_of(head: &Bytes) -> Option<HeaderMap> {
-    let start = memchr::memchr(b'\n', head)? + 1;
-    let mut rest = head.get(start..head.len() - b"\r\n".len())?;
-    let mut headers = HeaderMap::with_capacity(memchr::memchr_iter(b'\n', rest).count());
-    while let Some(line) = FieldLine::first_of(rest) {
-        let name = HeaderName::from_bytes(line.name).ok()?;
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(line.value.trimmed())).ok()?;
-        headers.append(name, value);
-        rest = line.after;
-    }
-    rest.is_empty().then_some(headers)
 }
 
 /// Completes a passed response.
@@ -181,55 +167,29 @@ fn finish(
     slot: SiteSlot,
     passed: PassedResponse,
 ) -> Option<DirectResponse> {
-    let PassedResponse { answer, body, refusal } = passed;
-    let (status, mut headers) = (answer.status, answer.headers);
-    let cache_status = pass_status(Why::PassMarked, status, refusal.first);
-    if let Some(hsts) = secure::hsts(&request.site, request.peer.scheme)
-        && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
-    {
-        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
-    }
+    let PassedResponse { response, unstorable } = passed;
+    let PlainResponse { status, fields, body } = *response;
+    let cache_status = pass_status(Why::PassMarked, status, unstorable).to_bytes();
     let labels = Labels { why: Some(Why::PassMarked), ..Labels::of(slot, CacheResult::Pass) };
     let mut record = pending.finish(labels, status)?;
     record.bytes = body.len() as u64;
     if let Some(access) = &mut record.access {
-        let (origin_time, mut logged) = (request.origin_time.get().copied(), headers.clone());
-        cache_status.append_to(&mut logged);
-        access.outcome = Outcome { origin_time, ..Outcome::of(&logged) };
+        let (origin_time, age) = (request.origin_time.get().copied(), fields.lines(&AGE).next());
+        access.outcome = Outcome { origin_time, ..Outcome::of_lines(age, Some(&cache_status)) };
     }
-    let head = encode(status, &headers, &cache_status, body.len());
-    Some(DirectResponse { head, body, record })
-}
-
-/// Encodes the head of a response, with the member of this cache after those of others (RFC 9211
-/// section 2). `length` is its `Content-Length`, unless it has that field.
-fn encode(
-    status: StatusCode,
-    headers: &HeaderMap,
-    cache_status: &CacheStatus,
-    length: usize,
-) -> Vec<u8> {
-    let mut head = Vec::with_capacity(HEAD_USUAL);
-    let reason = status.canonical_reason().unwrap_or_default();
-    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
-        head.extend_from_slice(part.as_bytes());
+    let mut head = HeadWriter::response(status);
+    write_normalised(&fields, request.clock.wall(), &mut head);
+    if let Some(hsts) = secure::hsts(&request.site, request.peer.scheme)
+        && !fields.has(&STRICT_TRANSPORT_SECURITY)
+    {
+        head.add(&STRICT_TRANSPORT_SECURITY, hsts);
     }
-    for (name, value) in headers {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(part);
-        }
+    // RFC 9211 section 2: the member of this cache is behind those of others.
+    head.add_line(CACHE_STATUS.as_str().as_bytes(), &cache_status);
+    if !fields.has(&CONTENT_LENGTH) {
+        head.add_text(&CONTENT_LENGTH, itoa::Buffer::new().format(body.len()));
     }
-    for part in [&b"cache-status: "[..], &cache_status.to_bytes(), b"\r\n"] {
-        head.extend_from_slice(part);
-    }
-    if !headers.contains_key(CONTENT_LENGTH) {
-        let mut digits = itoa::Buffer::new();
-        for part in ["content-length: ", digits.format(length), "\r\n"] {
-            head.extend_from_slice(part.as_bytes());
-        }
-    }
-    head.extend_from_slice(b"\r\n");
-    head
+    Some(DirectResponse { head: head.end(), body, record })
 }
 
 #[cfg(test)]
@@ -297,6 +257,7 @@ mod tests {
             ("GET", "cache-control: no-store\r\n"),
             ("GET", "cache-control: only-if-cached\r\n"),
             ("GET", "cookie: a=1\r\n"),
+            ("GET", &format!("VIA: {}\r\n", ["1.1 forebay"; 8].join(", "))),
         ] {
             assert!(matches!(respond(method, field), DirectAnswer::Declined), "{method} {field}");
         }

@@ -8,7 +8,7 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, HeaderName, IF_NONE_MATCH, PRAGMA,
 };
 
-use crate::request_guard::{FieldLine, PlainHead, RawValue};
+use crate::request_guard::{PlainHead, RawValue};
 
 /// Plain request, and the known fields that it has.
 #[derive(Clone, Copy, Debug)]
@@ -175,10 +175,12 @@ impl FieldLines for PlainRequest<'_> {
 
     fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.head.fields;
+        // The lines are valid, so their ends are found without a second check.
         std::iter::from_fn(move || {
-            let line = FieldLine::first_of(rest)?;
-            rest = line.after;
-            Some((line.name, line.value.trimmed()))
+            let (name, after) = rest.split_at(memchr::memchr(b':', rest)?);
+            let (value, after) = after.split_at(memchr::memchr(b'\n', after)?);
+            rest = after.get(1..)?;
+            Some((name, value.get(1..)?.trim_ascii()))
         })
     }
 

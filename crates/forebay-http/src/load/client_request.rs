@@ -8,17 +8,16 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_core::{KeyRef, WallTime, may_fall_back};
+use forebay_core::{KeyRef, may_fall_back};
 use forebay_engine::{Audience, Clock, Entry, Head, LoadError, Loaded, Select};
-use forebay_semantics::hop;
-use http::header::{ALT_SVC, DATE, HeaderName, IF_RANGE, RANGE};
+use http::header::{HeaderName, IF_RANGE, RANGE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, Method};
 use tokio::time::{Instant, sleep_until};
 
-use super::HandedResult;
 use super::decision::DecisionRecorder;
 use super::selecting::selecting;
+use super::{ClientFields, HandedResult};
 use crate::client::logged_path;
 use crate::client::peer::Peer;
 use crate::compress::stored;
@@ -46,7 +45,7 @@ pub(crate) struct ClientRequest {
     /// Normalised authority of the key.
     pub(crate) authority: Box<str>,
     /// Header fields of the client's request.
-    pub(crate) headers: HeaderMap,
+    pub(crate) fields: ClientFields,
     pub(crate) peer: Peer,
     /// Channel of interim responses to the client that started the load.
     pub(crate) interims: Interims,
@@ -71,7 +70,7 @@ pub(crate) struct ClientRequest {
 impl Select for ClientRequest {
     fn field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let name = self.rules.selecting_name(&self.site, name);
-        selecting(&self.headers, &self.peer, &self.site, name)
+        selecting(&self.fields, &self.peer, &self.site, name)
     }
 }
 
@@ -158,6 +157,11 @@ impl ClientRequest {
         );
     }
 
+    /// Returns the parsed header fields of the client's request.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.fields.parsed()
+    }
+
     /// Returns the scheme and the authority of the key.
     pub(crate) fn host_origin(&self) -> HostOrigin<'_> {
         HostOrigin { scheme: self.peer.scheme, authority: &self.authority }
@@ -175,7 +179,7 @@ impl ClientRequest {
             id: &self.site.settings.id,
             authority: &self.authority,
             target: self.target.as_str(),
-            headers: Some(&self.headers),
+            headers: Some(self.headers()),
             peer: Some(&self.peer),
             response: None,
         }
@@ -209,25 +213,9 @@ impl ClientRequest {
             return;
         }
         for name in [RANGE, IF_RANGE] {
-            for value in self.headers.get_all(&name) {
+            for value in self.headers().get_all(&name) {
                 fields.append(name.clone(), value.clone());
             }
-        }
-    }
-}
-
-/// Normalises the fields of a response before it is evaluated: removes hop-by-hop fields, adds
-/// `Via` and a missing `Date`.
-pub(crate) fn tidy_fields(headers: &mut HeaderMap, received: WallTime) {
-    hop::strip_hop_by_hop(headers);
-    hop::add_via(headers, http::Version::HTTP_11);
-    // RFC 7838 section 3: another server of the origin would bypass this cache.
-    headers.remove(ALT_SVC);
-    // RFC 9110 section 6.6.1: a recipient with a clock adds the time of receipt as Date.
-    if !headers.contains_key(DATE) {
-        let at = std::time::UNIX_EPOCH + Duration::from_secs(received.as_secs());
-        if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at)) {
-            headers.insert(DATE, date);
         }
     }
 }

@@ -106,13 +106,15 @@ impl ClientRequest {
         is_marker_renewed: bool,
     ) {
         let took = self.origin_time.get().copied().unwrap_or_default();
-        let PassedResponse { answer, refusal, .. } = passed;
+        let PassedResponse { response, unstorable } = passed;
         if is_marker_renewed {
             let mut decision = self.decision(key, Decided::Passed, took);
-            self.refused(answer, refusal).add_to(&mut decision);
+            // The pass took the first reason only; the record has all of them.
+            let answer = Answer { status: response.status, headers: response.fields.to_map() };
+            self.judged(&answer, &self.evaluate(&answer)).add_to(&mut decision);
             self.recorder.decisions.add(decision);
         }
-        self.add_to_feed(took, Some(refusal.first), Vec::new());
+        self.add_to_feed(took, Some(*unstorable), Vec::new());
     }
 
     /// Returns a decision without an evaluation.
@@ -147,7 +149,7 @@ impl ClientRequest {
 
     /// Returns the field that is a reason against storing a response.
     pub(crate) fn because(&self, reason: Unstorable, answer: &Answer) -> String {
-        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let asked = RequestRef { method: &Method::GET, headers: self.headers() };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         advice::because(reason, asked, answered).into_owned()
     }

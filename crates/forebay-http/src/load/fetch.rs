@@ -44,7 +44,7 @@ impl LoadState {
     }
 
     fn is_known_private(&self) -> bool {
-        let credentials = credentials(&self.request.headers);
+        let credentials = credentials(self.request.headers());
         self.engine.is_known_private(self.key.borrowed(), credentials)
     }
 
@@ -155,7 +155,7 @@ impl LoadState {
     /// Requests the response under the client's range and conditions, because a private response is
     /// for this client only. Such conditions are evaluated by the origin (RFC 9110 section 13.2.1).
     async fn fetch_as_requested(&self, prior: Option<&Entry>) -> Result<Loaded, LoadError> {
-        let client = &self.request.headers;
+        let client = self.request.headers();
         let question = || {
             self.request.question(|fields| {
                 self.request.take_range(fields);

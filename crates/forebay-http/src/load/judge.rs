@@ -19,7 +19,7 @@ use forebay_semantics::storable::{
 use forebay_semantics::validate;
 use forebay_semantics::vary::{Selects, selects, selects_with_coding, selects_without_coding};
 use forebay_semantics::withheld::Withheld;
-use forebay_semantics::{RequestRef, ResponseRef, SearchVariance, SetBy, advice};
+use forebay_semantics::{FieldLines, RequestRef, ResponseRef, SearchVariance, SetBy, advice};
 use futures_util::{StreamExt, stream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -27,7 +27,7 @@ use http_body::Body as _;
 
 use super::decision::Judged;
 use super::{ClientRequest, LoadState, Received, StoredParts};
-use crate::origin::OriginBody;
+use crate::origin::{OriginBody, PlainResponse};
 use crate::site::equal_queries::MatchedTarget;
 use crate::site::tags;
 use crate::stored::head::Answer;
@@ -122,7 +122,7 @@ impl LoadState {
             Some(Unstorable::RequestNoStore) => true,
             Some(Unstorable::Status) => answer.status == StatusCode::NOT_MODIFIED,
             Some(Unstorable::Partial) => {
-                let asked = RequestRef { method: &Method::GET, headers: &self.request.headers };
+                let asked = RequestRef { method: &Method::GET, headers: self.request.headers() };
                 let answered = ResponseRef { status: answer.status, headers: &answer.headers };
                 let request = &self.request;
                 let rules = request.rules.storing(&request.site, answer, &request.changes);
@@ -297,18 +297,28 @@ pub(crate) struct LifetimeSetter {
 }
 
 impl ClientRequest {
+    /// Returns the first reason against storing the response of a direct pass, whose site has no rules.
+    /// It decides like [`evaluate`](Self::evaluate).
+    pub(super) fn refusal_of_plain(&self, plain: &PlainResponse) -> Option<Unstorable> {
+        let asked = RequestRef { method: &Method::GET, headers: &self.fields };
+        let answered = ResponseRef { status: plain.status, headers: &plain.fields };
+        let of_type = self.check_type(&plain.fields).err();
+        let rules = &self.site.settings.rules;
+        of_type.or_else(|| check_storable(asked, answered, rules, self.clock.wall()).err())
+    }
+
     fn check_storable(&self, answer: &Answer) -> Result<Storable, Unstorable> {
         self.evaluate(answer).map_err(|refusal| refusal.first)
     }
 
     /// Decides whether a response may be stored. The error has every reason against it.
     pub(super) fn evaluate(&self, answer: &Answer) -> Result<Storable, Refusal> {
-        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let asked = RequestRef { method: &Method::GET, headers: &self.fields };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         let of_rules = self.rules.storing(&self.site, answer, &self.changes);
         let rules = of_rules.as_ref().unwrap_or(&self.site.settings.rules);
         let evaluated = evaluate(asked, answered, rules, self.clock.wall());
-        let found = [self.check_type(answer).err(), of_rules.err()].into_iter().flatten();
+        let found = [self.check_type(&answer.headers).err(), of_rules.err()].into_iter().flatten();
         let others = evaluated.as_ref().err().into_iter().flat_map(Refusal::reasons);
         match Refusal::of(found.chain(others)) {
             Some(refusal) => Err(refusal),
@@ -332,7 +342,7 @@ impl ClientRequest {
             return;
         }
         let Ok(options) = self.rules.storing(&self.site, answer, &self.changes) else { return };
-        let asked = RequestRef { method: &Method::GET, headers: &self.headers };
+        let asked = RequestRef { method: &Method::GET, headers: &self.fields };
         let answered = ResponseRef { status: answer.status, headers: &answer.headers };
         let is_stored =
             |options: &_| check_storable(asked, answered, options, self.clock.wall()).is_ok();
@@ -364,9 +374,8 @@ impl ClientRequest {
 
     /// A page under the path of a static file may be a private one that an attacker made the origin
     /// send under that path.
-    pub(super) fn check_type(&self, answer: &Answer) -> Result<(), Unstorable> {
-        let path = self.target.path();
-        if is_contradicted(path, &answer.headers) && !is_declared_shared(&answer.headers) {
+    pub(super) fn check_type(&self, fields: &impl FieldLines) -> Result<(), Unstorable> {
+        if is_contradicted(self.target.path(), fields) && !is_declared_shared(fields) {
             return Err(Unstorable::TypeMismatch);
         }
         Ok(())

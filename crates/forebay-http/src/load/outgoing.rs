@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use forebay_engine::{Audience, LoadError};
-use forebay_semantics::{FieldSink, cdn_loop, forwarding, hop, validate};
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName, IF_RANGE, RANGE};
+use forebay_semantics::{CopyFields, FieldSink, cdn_loop, forwarding, hop, validate};
+use http::header::{ACCEPT_ENCODING, HOST, HeaderName, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Response, Version};
 
-use super::client_request::tidy_fields;
-use super::{ClientRequest, Received};
+use super::{ClientRequest, Received, normalise_fields};
 use crate::compress::stored;
+use crate::head_writer::HeadWriter;
 use crate::origin::{
-    BuildRequest, EncodeRequest, EncodedRequest, FetchRequest, HeadWriter, Outgoing, UnbuiltGet,
+    BuildRequest, EncodeRequest, EncodedRequest, FetchRequest, OriginBody, Outgoing, UnbuiltGet,
     is_idle_close, no_body,
 };
 use crate::site::UNCODED;
@@ -19,20 +19,20 @@ use crate::site::UNCODED;
 /// Field with the id of a request, as in the logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Fields that a fetch for several clients does not take over: `Expect` (RFC 9110 section 10.1.1), and
-/// `Content-Length`, because the GET has no body.
-const OF_ONE_REQUEST: [HeaderName; 2] = [EXPECT, CONTENT_LENGTH];
+/// Fields of the client that are not copied to a GET for the origin: it has no body to which
+/// `Content-Length` and `Expect` (RFC 9110 section 10.1.1) apply.
+const NOT_COPIED: [&str; 2] = ["expect", "content-length"];
 
 /// Number of fields that are usually added to a request to the origin: `X-Forwarded-For`, `-Proto` and
 /// `-Host`, `X-Request-Id`, `Via` and `CDN-Loop`.
 const ADDED_FIELDS: usize = 6;
 
 impl ClientRequest {
-    /// Returns the header fields for the origin: hop-by-hop fields removed, `Via` and the
-    /// forwarding fields generated.
+    /// Returns the header fields for the origin: without hop-by-hop fields, with `Via` and the forwarding
+    /// fields, edited by rules and transforms.
     pub(crate) fn outgoing_fields(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(self.headers.len() + ADDED_FIELDS);
-        self.write_fields(|_| true, &mut headers);
+        let mut headers = HeaderMap::with_capacity(self.headers().len() + ADDED_FIELDS);
+        self.write_fields(self.headers(), |_| true, &mut headers);
         if let Some(context) = self.trace.as_ref().and_then(|trace| trace.context()) {
             self.replace_trace(&mut headers, context);
         }
@@ -41,7 +41,7 @@ impl ClientRequest {
             if !self.rules.edit_origin_request(&self.site, &mut headers, &values) {
                 self.changes.fail();
             }
-            let (rules, seen) = (&self.rules, &self.headers);
+            let (rules, seen) = (&self.rules, self.headers());
             if !rules.transform_origin_request(&self.site, seen, &mut headers, &values) {
                 self.changes.fail_transform();
             }
@@ -55,19 +55,24 @@ impl ClientRequest {
         headers
     }
 
-    /// Writes `Host`, the end-to-end fields of the client that `is_kept` accepts, the forwarding fields
-    /// and `X-Request-Id`.
-    fn write_fields(&self, is_kept: impl Fn(&HeaderName) -> bool, fields: &mut impl FieldSink) {
+    /// Writes `Host`, those of the client's fields that are end-to-end and that `is_kept` accepts, the
+    /// forwarding fields and `X-Request-Id`.
+    fn write_fields(
+        &self,
+        of_client: &impl CopyFields,
+        is_kept: impl Fn(&[u8]) -> bool,
+        fields: &mut impl FieldSink,
+    ) {
         let settings = &self.site.settings;
         // RFC 9110 section 7.2: Host should be the first field.
         match &settings.origin.host {
             Some(host) => fields.add(&HOST, host),
             None => fields.add_text(&HOST, &self.authority),
         }
-        let is_kept = |name: &HeaderName| *name != HOST && *name != X_REQUEST_ID && is_kept(name);
+        let is_kept = |name: &[u8]| !matches!(name, b"host" | b"x-request-id") && is_kept(name);
         let sender = self.peer.sender(settings.is_forwarded_added);
         let host = Some(&*self.authority);
-        forwarding::write_forwarded(&self.headers, is_kept, &sender, host, fields);
+        forwarding::write_forwarded(of_client, is_kept, &sender, host, fields);
         fields.add_text(&X_REQUEST_ID, str::from_utf8(&self.id.digits()).unwrap_or_default());
     }
 
@@ -82,13 +87,13 @@ impl ClientRequest {
     pub(super) fn question(&self, with: impl FnOnce(&mut HeaderMap)) -> FetchRequest {
         let mut headers = self.outgoing_fields();
         validate::strip_conditions(&mut headers);
-        for name in &OF_ONE_REQUEST {
+        for name in NOT_COPIED {
             headers.remove(name);
         }
         self.site.ask_without_coding(&mut headers);
         with(&mut headers);
         let (target, interims) = (self.origin_target(), self.interims.clone());
-        let urgency = self.urgency.of(&self.headers);
+        let urgency = self.urgency.of(&self.fields);
         FetchRequest { method: Method::GET, target, headers, body: no_body(), interims, urgency }
     }
 
@@ -106,7 +111,7 @@ impl ClientRequest {
         if is_edited || self.trace.is_some() {
             return Outgoing::built(build);
         }
-        let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.headers));
+        let (interims, urgency) = (self.interims.clone(), self.urgency.of(&self.fields));
         Outgoing::Unbuilt(UnbuiltGet { encode, interims, urgency, build })
     }
 
@@ -114,17 +119,18 @@ impl ClientRequest {
     /// trace: call it only for a request that has neither.
     pub(super) fn encoded_question(&self) -> EncodedRequest {
         let replaces_coding = self.site.settings.compress.is_some();
-        let is_kept = |name: &HeaderName| {
-            let is_replaced = replaces_coding && *name == ACCEPT_ENCODING;
-            !is_replaced && !validate::is_condition(name) && !OF_ONE_REQUEST.contains(name)
+        let is_kept = |name: &[u8]| {
+            let is_replaced = replaces_coding && name == b"accept-encoding";
+            let is_dropped = NOT_COPIED.iter().any(|dropped| dropped.as_bytes() == name);
+            !is_replaced && !validate::is_condition(name) && !is_dropped
         };
-        let mut head = HeadWriter::get(&self.target);
-        self.write_fields(is_kept, &mut head);
+        let mut head = HeadWriter::request(&Method::GET, &self.target);
+        self.write_fields(&self.fields, is_kept, &mut head);
         self.write_passage(&mut head);
         if replaces_coding {
             head.add_text(&ACCEPT_ENCODING, UNCODED);
         }
-        head.end()
+        EncodedRequest::get(head)
     }
 
     /// Sends a request, and sends it once more if the origin had closed an idle connection.
@@ -169,7 +175,7 @@ impl ClientRequest {
 
     /// Sends a request, and applies the response rules of the site. If the direct path has already
     /// fetched the response, it returns that one and sends nothing. `sent` is the exact time now.
-    pub(super) async fn ask_at(
+    async fn ask_at(
         &self,
         sent: Duration,
         outgoing: Outgoing<'_>,
@@ -179,9 +185,19 @@ impl ClientRequest {
             return fetched;
         }
         self.check_request_transforms()?;
-        let mut response = self.site.origin.fetch(outgoing, company).await?;
+        let response = self.site.origin.fetch(outgoing, company).await?;
         let delay = self.clock.exact().saturating_sub(sent);
-        tidy_fields(response.headers_mut(), self.clock.wall());
+        self.receive(response.into_http(), delay).await
+    }
+
+    /// Prepares a response for its evaluation: normalises its fields, applies the rules and transforms
+    /// of the site, and cuts JSON. `delay` is the time from the request to the head.
+    pub(super) async fn receive(
+        &self,
+        mut response: Response<OriginBody>,
+        delay: Duration,
+    ) -> Result<Received, LoadError> {
+        normalise_fields(response.headers_mut(), self.clock.wall());
         self.edit_response(&mut response);
         self.check_response_transforms()?;
         let (mut parts, body) = response.into_parts();
@@ -198,19 +214,20 @@ mod tests {
 
     use forebay_core::Why;
     use forebay_engine::SystemClock;
+    use forebay_semantics::RawFields;
     use http::uri::{Authority, PathAndQuery};
     use proptest::prelude::*;
 
     use super::*;
     use crate::client::peer::{ConnectionInfo, Peer};
-    use crate::load::DecisionRecorder;
+    use crate::load::{ClientFields, DecisionRecorder};
     use crate::record::RequestId;
     use crate::rules::{RequestRules, RuleChanges};
     use crate::settings::{CompressSettings, SiteSettings};
     use crate::site::Site;
 
     /// Fields of clients: kept, replaced, dropped, and named in `Connection`.
-    const FIELDS: [(&str, &str); 18] = [
+    const FIELDS: [(&str, &str); 21] = [
         ("host", "shop.example:80"),
         ("accept", "a"),
         ("accept", "b"),
@@ -225,19 +242,22 @@ mod tests {
         ("te", "trailers"),
         ("via", "1.0 other"),
         ("x-forwarded-for", "forged"),
-        ("x_real_ip", "forged"),
+        ("X_Real_IP", "forged"),
+        ("Proxy-Authorization", "Basic eA=="),
+        ("X-Forwarded-Host", "forged"),
+        ("ACCEPT", "c"),
         ("x-named", "n"),
         ("x-request-id", "forged"),
         ("cdn-loop", "other"),
     ];
 
-    fn request(site: Arc<Site>, headers: HeaderMap) -> ClientRequest {
+    fn request(site: Arc<Site>, fields: ClientFields) -> ClientRequest {
         ClientRequest {
             site,
             clock: Arc::new(SystemClock),
             target: PathAndQuery::from_static("/a?b"),
             authority: "shop.example".into(),
-            headers,
+            fields,
             peer: Peer::of_connection(&ConnectionInfo::from(IpAddr::from(Ipv4Addr::LOCALHOST))),
             interims: Default::default(),
             rules: RequestRules::default(),
@@ -274,21 +294,37 @@ mod tests {
             settings.compress = compresses.then(CompressSettings::default);
             settings.is_forwarded_added = is_forwarded_added;
             settings.origin.host = host.map(HeaderValue::from_static);
-            let mut headers = HeaderMap::new();
-            for (name, value) in fields {
-                headers.append(name, HeaderValue::from_static(value));
+            let head: String = fields.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+            let slices = head.lines().filter_map(|line| line.split_once('='));
+            let slices = slices.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            let raw = RawFields::copied(head.as_bytes(), slices);
+            let site = Site::new(settings);
+            let requests = [
+                request(site.clone(), raw.to_map().into()),
+                request(site.clone(), raw.clone().into()),
+                request(site, raw.into()),
+            ];
+            // That of the last one is encoded first, before any parsed form is made.
+            let encoded = |request: &ClientRequest| {
+                let encoded = request.encoded_question();
+                let text = str::from_utf8(encoded.bytes()).unwrap().strip_suffix("\r\n\r\n");
+                text.unwrap().to_owned()
+            };
+            let texts = [encoded(&requests[0]), encoded(&requests[2])];
+            let built = [&requests[0], &requests[1]].map(|request| {
+                let mut built = lines(&request.question(|_| {}).headers);
+                built.sort_unstable();
+                built
+            });
+            prop_assert_eq!(&built[0], &built[1]);
+            for text in &texts {
+                let mut encoded: Vec<_> = text.lines().skip(1).map(str::to_owned).collect();
+                encoded.sort_unstable();
+                prop_assert_eq!(&encoded, &built[0]);
             }
-            let request = request(Site::new(settings), headers);
-            let mut built = lines(&request.question(|_| {}).headers);
-            let encoded = request.encoded_question();
-            let text = str::from_utf8(encoded.bytes()).unwrap().strip_suffix("\r\n\r\n").unwrap();
-            let mut encoded: Vec<_> = text.lines().skip(1).map(str::to_owned).collect();
-            built.sort_unstable();
-            encoded.sort_unstable();
-            prop_assert_eq!(encoded, built);
             let host = host.unwrap_or("shop.example");
             let begin = format!("GET /a?b HTTP/1.1\r\nhost: {host}\r\n");
-            prop_assert!(text.starts_with(&begin), "{text}");
+            prop_assert!(texts.iter().all(|text| text.starts_with(&begin)), "{texts:?}");
         }
     }
 }

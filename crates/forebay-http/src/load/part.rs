@@ -99,7 +99,7 @@ impl PartLoad {
         let watch = self.0.watch();
         let question = || request.question(|fields| request.take_range(fields));
         let received = request.ask(question, company).await?;
-        if is_whole(received.response.status()) && !request.headers.contains_key(IF_RANGE) {
+        if is_whole(received.response.status()) && !request.headers().contains_key(IF_RANGE) {
             self.take_whole(received, watch).await;
             return Ok(no_parts(request));
         }
@@ -111,7 +111,7 @@ impl PartLoad {
             StatusCode::PARTIAL_CONTENT => self.came(answer, delay, body, prior).await,
             StatusCode::RANGE_NOT_SATISFIABLE => self.pass(answer, body.into()),
             // The response to an If-Range depends on the client's copy.
-            _ if request.headers.contains_key(IF_RANGE) => self.pass(answer, body.into()),
+            _ if request.headers().contains_key(IF_RANGE) => self.pass(answer, body.into()),
             status if is_failure(status) => self.pass(answer, body.into()),
             _ => Ok(no_parts(request)),
         }
@@ -127,7 +127,7 @@ impl PartLoad {
             key: self.0.0.key.borrowed(),
             demand: &Demand::default(),
             select: &self.0,
-            credentials: credentials(&request.headers),
+            credentials: credentials(request.headers()),
             coalesce,
         };
         let wanting = match engine.lookup(&ask) {
@@ -202,10 +202,10 @@ impl PartLoad {
             headers.insert(CONTENT_RANGE, range.to_value());
             parts = before.parts.clone();
         }
-        let asked = RequestRef { method: &Method::GET, headers: &request.headers };
+        let asked = RequestRef { method: &Method::GET, headers: request.headers() };
         let answered = ResponseRef { status: answer.status, headers: &headers };
         let described = Answer { status: answer.status, headers: headers.clone() };
-        request.check_type(&described)?;
+        request.check_type(&described.headers)?;
         let rules = request.rules.storing(&request.site, &described, &request.changes)?;
         let (kept, _) = check_storable_part(asked, answered, &rules, request.clock.wall())?;
         headers.remove(CONTENT_RANGE);

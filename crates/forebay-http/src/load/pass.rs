@@ -4,20 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_engine::{Audience, LoadError, PurgesSoFar};
-use forebay_semantics::storable::Refusal;
+use forebay_semantics::storable::Unstorable;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 
+use super::judge::is_failure;
 use super::{ClientRequest, Received};
+use crate::origin::{OriginBody, OriginResponse, PlainResponse};
 use crate::record::RequestId;
 use crate::site::Site;
-use crate::stored::head::Answer;
 
 /// Result of a fetch for one client.
 pub(crate) enum Fetched {
-    /// The response is unshared, and has arrived whole.
+    /// The response may not be stored, and has arrived whole.
     Passed(PassedResponse),
     /// The ordinary path must handle the result.
     NeedsFlight(Box<Result<Received, LoadError>>),
@@ -25,10 +25,9 @@ pub(crate) enum Fetched {
 
 /// Response that was not stored.
 pub(crate) struct PassedResponse {
-    pub(crate) answer: Answer,
-    pub(crate) body: Bytes,
-    /// Reasons against storing it.
-    pub(crate) refusal: Refusal,
+    pub(crate) response: Box<PlainResponse>,
+    /// First reason against storing it.
+    pub(crate) unstorable: Unstorable,
 }
 
 /// Request that the direct path has sent to the origin, and hands over to the ordinary path.
@@ -81,35 +80,35 @@ impl ClientRequest {
         Some(self.clock.exact().saturating_sub(self.handed.as_ref()?.sent))
     }
 
-    /// Fetches the response for this client alone, from `sent` on. A whole response that may not be
-    /// stored, is no failure and has a status that `suits` is passed.
+    /// Fetches a response that no other client shares. `sent` is the time now. A plain response is
+    /// passed if it may not be stored, is no failure, and `accepts` returns `true` for its status. Call
+    /// it only for a request without a trace and a site without rules and transforms.
     pub(crate) async fn fetch_for_one(
         &self,
         sent: Duration,
-        suits: impl Fn(StatusCode) -> bool,
+        accepts: impl Fn(StatusCode) -> bool,
     ) -> Fetched {
         let (build, encode) = (|| self.question(|_| {}), || self.encoded_question());
         let outgoing = self.unconditional_question(&build, &encode);
-        let asked = self.ask_at(sent, outgoing, Audience::Single).await;
-        let Received { response, delay, purges_at_send } = match asked {
-            Ok(received) => received,
-            Err(error) => {
-                let _ = self.origin_time.set(self.clock.exact().saturating_sub(sent));
-                return Fetched::NeedsFlight(Box::new(Err(error)));
-            }
-        };
+        let fetched = self.site.origin.fetch(outgoing, Audience::Single).await;
+        let delay = self.clock.exact().saturating_sub(sent);
         let _ = self.origin_time.set(delay);
-        let (parts, mut body) = response.into_parts();
-        let answer = Answer { status: parts.status, headers: parts.headers };
-        if let Err(refusal) = self.evaluate(&answer)
-            && !self.is_failure(&answer)
-            && suits(answer.status)
-            && let Some(body) = body.take_whole()
-        {
-            return Fetched::Passed(PassedResponse { answer, body, refusal });
+        let response = match fetched {
+            Ok(OriginResponse::Plain(response)) => response,
+            Ok(OriginResponse::Hyper(response)) => return self.hand_over(response, delay).await,
+            Err(error) => return Fetched::NeedsFlight(Box::new(Err(error))),
+        };
+        match self.refusal_of_plain(&response) {
+            Some(unstorable) if !is_failure(response.status) && accepts(response.status) => {
+                Fetched::Passed(PassedResponse { response, unstorable })
+            }
+            _ => self.hand_over(response.into_http(), delay).await,
         }
-        let mut response = Response::new(body);
-        (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);
-        Fetched::NeedsFlight(Box::new(Ok(Received { response, delay, purges_at_send })))
+    }
+
+    /// Prepares a response for the ordinary path.
+    async fn hand_over(&self, response: Response<OriginBody>, delay: Duration) -> Fetched {
+        // Boxed, because otherwise each pass would reserve space for it.
+        Fetched::NeedsFlight(Box::new(Box::pin(self.receive(response, delay)).await))
     }
 }

@@ -22,7 +22,7 @@ impl ClientRequest {
         let status = response.status();
         self.rules.count_response(&self.site, status, response.headers());
         let refusal =
-            self.rules.keyed_refusal(&self.site, &self.headers, status, response.headers());
+            self.rules.keyed_refusal(&self.site, self.headers(), status, response.headers());
         if let Some(why) = refusal {
             self.changes.refuse(why);
         }
@@ -48,7 +48,8 @@ impl ClientRequest {
             self.changes.fail();
         }
         let (rules, values) = (&self.rules, self.values());
-        match rules.transform_origin_response(&self.site, &self.headers, status, headers, &values) {
+        match rules.transform_origin_response(&self.site, self.headers(), status, headers, &values)
+        {
             Ok(true) => {}
             Ok(false) => self.changes.refuse(Unstorable::Rule),
             Err(_) => self.changes.fail_transform(),

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_semantics::hop;
+use forebay_semantics::{FieldLines, hop};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use crate::request_guard::{INTERIM_MAX, Interims};
 use crate::settings::OriginSettings;
@@ -95,14 +95,16 @@ impl HeadLimits {
         self.head_max
     }
 
-    pub(super) fn check(self, headers: &HeaderMap) -> Result<(), InvalidHead> {
+    pub(super) fn check(self, headers: &impl FieldLines) -> Result<(), InvalidHead> {
         // Length on the wire, with colon, space and line ending.
-        let line =
-            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
-        if headers.iter().map(line).sum::<usize>() > self.head_max {
+        let add = |(count, size): (usize, usize), (name, value): (&[u8], &[u8])| {
+            (count + 1, size + name.len() + value.len() + 4)
+        };
+        let (count, size) = headers.all().fold((0, 0), add);
+        if size > self.head_max {
             return Err(InvalidHead::HeadTooLarge(self.head_max));
         }
-        if headers.len() > self.fields_max {
+        if count > self.fields_max {
             return Err(InvalidHead::TooManyFields(self.fields_max));
         }
         Ok(())

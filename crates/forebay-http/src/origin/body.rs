@@ -31,9 +31,9 @@ pub(crate) struct OriginBody {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Body of a response, as it came from a connection.
-pub(super) enum ReceivedBody {
-    /// All bytes. The connection is idle again.
+/// Source of the pieces of a body.
+enum ReceivedBody {
+    /// All bytes have arrived.
     Whole(Bytes),
     Hyper(Incoming),
 }
@@ -56,10 +56,17 @@ pub(super) struct ConnectionPermits {
 }
 
 impl OriginBody {
-    pub(super) fn new(inner: ReceivedBody, exchange: Exchange, piece_timeout: Duration) -> Self {
+    pub(super) fn new(incoming: Incoming, exchange: Exchange, piece_timeout: Duration) -> Self {
         // The connection is released after the last byte.
-        let exchange = (!inner.has_arrived()).then_some(exchange);
+        let exchange = (!incoming.is_end_stream()).then_some(exchange);
+        let inner = ReceivedBody::Hyper(incoming);
         Self { inner, begun: None, exchange, piece_timeout, timer: None }
+    }
+
+    /// Creates a body that has arrived.
+    pub(super) const fn whole(bytes: Bytes) -> Self {
+        let inner = ReceivedBody::Whole(bytes);
+        Self { inner, begun: None, exchange: None, piece_timeout: Duration::ZERO, timer: None }
     }
 
     /// Reads the body up to `most` bytes. Returns the bytes, or `None` if it is longer: then the body
@@ -172,15 +179,6 @@ impl OriginBody {
                 }
             }
         }))
-    }
-}
-
-impl ReceivedBody {
-    fn has_arrived(&self) -> bool {
-        match self {
-            Self::Whole(_) => true,
-            Self::Hyper(incoming) => incoming.is_end_stream(),
-        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use forebay_core::{CallAdmission, CallBreaker, CallResult, CallState, CallTicket, Timestamp};
 use forebay_engine::LoadError;
-use http::Response;
 use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::fault::ClientFault;
+use super::response::OriginResponse;
 use super::urgency::Urgency;
 use crate::settings::BreakerSettings;
 
@@ -134,8 +134,8 @@ impl SiteBreaker {
         mut call: RunningCall<'_>,
         shared: Option<&Urgency>,
         admitted: &AdmittedAt,
-        mut exchange: Pin<&mut impl Future<Output = Result<Response<B>, LoadError>>>,
-    ) -> Result<Response<B>, LoadError> {
+        mut exchange: Pin<&mut impl Future<Output = Result<OriginResponse<B>, LoadError>>>,
+    ) -> Result<OriginResponse<B>, LoadError> {
         let (mut opened, mut timer) = (pin!(self.opened.notified()), pin!(None::<Sleep>));
         let mut phase = if self.watches(&call) { Phase::Queued } else { Phase::Untimed };
         let result = poll_fn(|cx| {
@@ -183,7 +183,7 @@ impl SiteBreaker {
         Timestamp::default().plus(at.saturating_duration_since(self.begun))
     }
 
-    fn result_of<B>(&self, result: &Result<Response<B>, LoadError>) -> CallResult {
+    fn result_of<B>(&self, result: &Result<OriginResponse<B>, LoadError>) -> CallResult {
         match result {
             Ok(response) if self.failure_statuses.contains(&response.status().as_u16()) => {
                 CallResult::Failed
@@ -204,10 +204,10 @@ impl RunningCall<'_> {
         self.breaker.change(|breaker| breaker.became_slow(&mut self.ticket, now));
     }
 
-    fn end<B>(&mut self, result: &Result<Response<B>, LoadError>) {
+    fn end<B>(&mut self, result: &Result<OriginResponse<B>, LoadError>) {
         self.is_done = true;
         let (result, after) = (self.breaker.result_of(result), result.as_ref().ok());
-        let after = after.and_then(|response| response.headers().get(RETRY_AFTER)?.to_str().ok());
+        let after = after.and_then(|response| str::from_utf8(response.field(&RETRY_AFTER)?).ok());
         let after = after.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         self.record(result, after);
     }
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    type Answer = Result<Response<()>, LoadError>;
+    type Answer = Result<OriginResponse<()>, LoadError>;
 
     fn breaker() -> SiteBreaker {
         let rules = CallRules {

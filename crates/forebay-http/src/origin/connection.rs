@@ -24,11 +24,11 @@ use hyper::client::conn::TrySendError;
 use self::driven::Driven;
 use self::plain::PlainResult;
 use super::accept::{HeadLimits, InterimRelay, digits};
-use super::body::ReceivedBody;
 use super::encoded::EncodedRequest;
 use super::fault::ClientFault;
 use super::outgoing::Message;
 use super::progress::TrackedBody;
+use super::response::{OriginResponse, PlainResponse};
 use super::stream::{OriginStream, Received};
 
 /// Number of exchanges in a row that hyper was not needed for, after which the socket is taken back
@@ -112,7 +112,7 @@ impl Connection {
         &mut self,
         message: Message<'_>,
         interims: &Arc<InterimRelay>,
-    ) -> Result<Response<ReceivedBody>, SendError> {
+    ) -> Result<OriginResponse<Incoming>, SendError> {
         let answered = self.exchange(message, interims).await;
         self.is_used |= answered.is_ok();
         answered
@@ -122,12 +122,12 @@ impl Connection {
         &mut self,
         message: Message<'_>,
         interims: &Arc<InterimRelay>,
-    ) -> Result<Response<ReceivedBody>, SendError> {
+    ) -> Result<OriginResponse<Incoming>, SendError> {
         if matches!(self.http, Http::Idle(_))
             && let Some(encoded) = message.encoded()
             && let Some(response) = self.exchange_plainly(&encoded).await
         {
-            return Ok(response.map(ReceivedBody::Whole));
+            return Ok(OriginResponse::Plain(response));
         }
         let request = message.into_request();
         if let Some(stream) = self.http.take_idle() {
@@ -141,12 +141,12 @@ impl Connection {
         let response = driven.send(request, interims).await?;
         let is_needless = may_be_plain && is_small(&response);
         self.needless = if is_needless { self.needless.saturating_add(1) } else { 0 };
-        Ok(response.map(ReceivedBody::Hyper))
+        Ok(OriginResponse::Hyper(response))
     }
 
     /// Sends a request without hyper. Returns `None` if hyper must read the response. If this is
     /// dropped, the connection is, too.
-    async fn exchange_plainly(&mut self, request: &EncodedRequest) -> Option<Response<Bytes>> {
+    async fn exchange_plainly(&mut self, request: &EncodedRequest) -> Option<Box<PlainResponse>> {
         let mut stream = self.http.take_idle()?;
         let exchanged = plain::exchange(request, &mut stream).await;
         let response = match exchanged {

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use forebay_core::LoadSign;
 use forebay_engine::LoadError;
-use http::{Response, StatusCode};
+use http::StatusCode;
+use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Origin;
 use super::accept::{InterimRelay, InvalidHead, validate_head};
-use super::body::{ConnectionPermits, ReceivedBody};
+use super::body::ConnectionPermits;
 use super::breaker::AdmittedAt;
 use super::connection::SendError;
 use super::endpoint::{Endpoint, InFlight};
@@ -24,6 +25,7 @@ use super::idle::is_idle_close;
 use super::link::Link;
 use super::outgoing::{Message, Outgoing};
 use super::progress::Progress;
+use super::response::OriginResponse;
 use super::retry::{self, Exchanged, FailedExchange, Next, Retrying};
 
 /// Error text for an origin without endpoints.
@@ -39,7 +41,7 @@ const RETIRED: &str = "the origin ended several HTTP/2 connections (GOAWAY) befo
 
 /// Head of a response, with its connection.
 pub(super) struct Answered {
-    pub(super) response: Response<ReceivedBody>,
+    pub(super) response: OriginResponse<Incoming>,
     pub(super) connection: Link,
     pub(super) permits: ConnectionPermits,
 }
@@ -147,11 +149,13 @@ impl Origin {
             let error = match link.send(message, interims).await {
                 Ok(mut response) => {
                     let limits = self.limits;
-                    let validated = match response.body() {
-                        _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Ok(()),
+                    let validated = match &mut response {
                         // Its framing is unambiguous, and in the form of this cache.
-                        ReceivedBody::Whole(_) => limits.check(response.headers()),
-                        ReceivedBody::Hyper(_) => validate_head(&mut response, limits),
+                        OriginResponse::Plain(plain) => limits.check(&plain.fields),
+                        OriginResponse::Hyper(head) => match head.status() {
+                            StatusCode::SWITCHING_PROTOCOLS => Ok(()),
+                            _ => validate_head(head, limits),
+                        },
                     };
                     validated.map_err(LoadError::origin)?;
                     return Ok((response, link));

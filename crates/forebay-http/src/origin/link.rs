@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::Response;
+use hyper::body::Incoming;
 
 use super::accept::InterimRelay;
-use super::body::ReceivedBody;
 use super::connection::{Connection, SendError};
 use super::http2::StreamLease;
 use super::outgoing::Message;
 use super::pool::PooledConnection;
+use super::response::OriginResponse;
 
 /// Connection that carries one request.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ impl Link {
         &mut self,
         message: Message<'_>,
         interims: &Arc<InterimRelay>,
-    ) -> Result<Response<ReceivedBody>, SendError> {
+    ) -> Result<OriginResponse<Incoming>, SendError> {
         match self {
             Self::Stream(stream) => {
                 let response = stream.send(message.into_request(), interims).await?;
-                Ok(response.map(ReceivedBody::Hyper))
+                Ok(OriginResponse::Hyper(response))
             }
             Self::Alone(pooled) => match pooled.get() {
                 Some(connection) => connection.send(message, interims).await,

@@ -12,15 +12,16 @@ use tokio::time::Instant;
 
 use super::{ClientFault, RequestBody};
 
-/// Party that an exchange waits for: the origin or the client.
+/// State of an exchange that decides when the origin times out: it waits for the origin or for the
+/// client.
 ///
 /// A long upload may take longer than the fetch timeout. The client timeouts bound the client; the
 /// fetch timeout runs only while the exchange waits for the origin to read or to respond.
 #[derive(Clone, Debug)]
 pub(super) enum Progress {
-    /// The request has no body, so it waits for the origin.
-    Bodiless { since: Instant },
-    /// A request with a body.
+    /// A request without a body. Its exchange has waited for the origin since this time.
+    NoBody { since: Instant },
+    /// A request with a body. The state changes when the body is polled.
     Tracked(Arc<Mutex<State>>),
 }
 
@@ -40,19 +41,20 @@ enum WaitingFor {
 }
 
 impl Progress {
-    /// Starts an exchange, which waits for the origin.
+    /// Creates the progress of an exchange that waits for the origin from `since` on.
     pub(super) fn begin(since: Instant, has_no_body: bool) -> Self {
         if has_no_body {
-            return Self::Bodiless { since };
+            return Self::NoBody { since };
         }
         let waiting_for = WaitingFor::Origin { since };
         Self::Tracked(Arc::new(Mutex::new(State { waiting_for, is_body_sent: false, fault: None })))
     }
 
-    /// Returns the time at which the origin times out, as of now.
+    /// Returns the time at which the origin times out. While the exchange waits for the client, that is
+    /// `timeout` from now.
     pub(super) fn due(&self, timeout: Duration) -> Instant {
         let waiting_for = match self {
-            Self::Bodiless { since } => return *since + timeout,
+            Self::NoBody { since } => return *since + timeout,
             Self::Tracked(state) => state.lock().waiting_for,
         };
         match waiting_for {
@@ -64,7 +66,7 @@ impl Progress {
     /// Returns `true` if the whole request body was passed on.
     pub(super) fn is_body_sent(&self) -> bool {
         match self {
-            Self::Bodiless { .. } => true,
+            Self::NoBody { .. } => true,
             Self::Tracked(state) => state.lock().is_body_sent,
         }
     }
@@ -72,7 +74,7 @@ impl Progress {
     /// Returns the failure of the request body, if it failed.
     pub(super) fn fault(&self) -> Option<ClientFault> {
         match self {
-            Self::Bodiless { .. } => None,
+            Self::NoBody { .. } => None,
             Self::Tracked(state) => state.lock().fault,
         }
     }

@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use forebay_core::{RetryBudget, Timestamp};
 use forebay_engine::LoadError;
-use http::{Request, Response};
+use http::Request;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::balance::EndpointSet;
-use super::body::ReceivedBody;
 use super::group::RequestResult;
 use super::idle::is_idle_close;
 use super::link::Link;
 use super::outgoing::BuildRequest;
 use super::progress::{Progress, TrackedBody};
+use super::response::OriginResponse;
 use crate::settings::{RetryOn, RetrySettings};
 
 /// Mean wait before a request is sent to the same endpoint again, varied by half: an origin that
@@ -25,7 +26,7 @@ use crate::settings::{RetryOn, RetrySettings};
 const SAME_ENDPOINT_WAIT: Duration = Duration::from_millis(25);
 
 /// Response head of one exchange, with its connection.
-pub(super) type Exchanged = (Response<ReceivedBody>, Link);
+pub(super) type Exchanged = (OriginResponse<Incoming>, Link);
 
 /// Failed exchange.
 pub(super) struct FailedExchange {

@@ -18,7 +18,7 @@ use super::exchange::{Answered, RequestTimes};
 use super::outgoing::{FetchRequest, Outgoing};
 use super::progress::Progress;
 use super::stream::OriginStream;
-use super::{Origin, OriginBody};
+use super::{Origin, OriginBody, OriginResponse};
 use crate::tunnel::{Tunnel, TunnelPermits, upgrade};
 
 /// Returns the semaphore for tunnels. Tunnels are long-lived, so at most half of the concurrent
@@ -68,9 +68,13 @@ impl Origin {
         let answered =
             self.exchange_in_time(request, &progress, &RequestTimes::new(now, None), now).await?;
         if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return self.receive(answered, &progress).map(SwitchOutcome::Declined);
+            let declined = self.receive(answered, &progress)?;
+            return Ok(SwitchOutcome::Declined(declined.into_http()));
         }
         let Answered { response, mut connection, mut permits } = answered;
+        let OriginResponse::Hyper(response) = response else {
+            return Err(LoadError::origin(InvalidHead::Switched));
+        };
         permits.request.leave_budget();
         validate_switch_head(response.headers(), self.limits).map_err(LoadError::origin)?;
         let protocol = upgrade::agreed(protocols, response.headers());

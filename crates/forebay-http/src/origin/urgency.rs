@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use forebay_engine::Waiting;
-use http::{HeaderMap, HeaderName};
+use forebay_semantics::FieldLines;
+use http::HeaderName;
 
 /// Header field with the urgency of a request (RFC 9218 section 4.1).
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
@@ -80,7 +81,7 @@ impl LoadUrgency {
     }
 
     /// Returns the urgency of a request with these header fields of the client.
-    pub(crate) fn of(&self, headers: &HeaderMap) -> Urgency {
+    pub(crate) fn of(&self, headers: &impl FieldLines) -> Urgency {
         Urgency {
             waiting: self.waiting.get().cloned(),
             is_background: is_background(headers),
@@ -91,13 +92,16 @@ impl LoadUrgency {
 
 /// Returns `true` if the client has asked for a transfer in the background. This lowers the rank of
 /// its own request only, so every client may do so.
-fn is_background(headers: &HeaderMap) -> bool {
-    let value = headers.get(PRIORITY).and_then(|value| value.to_str().ok());
+fn is_background(headers: &impl FieldLines) -> bool {
+    let value = headers.lines(&PRIORITY).next().filter(|value| value.is_ascii());
+    let value = value.and_then(|value| str::from_utf8(value).ok());
     value.is_some_and(|value| value.split(',').any(|member| member.trim() == BACKGROUND))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_semantics::{PeerAddress, Scheme};
-use http::header::{AGE, CACHE_STATUS, HeaderMap};
+use http::header::{AGE, CACHE_STATUS, HeaderMap, HeaderValue};
 use http::{Method, Version};
 
 use super::{CacheResult, End, Record, RequestId, RequestTrace};
@@ -144,10 +144,16 @@ pub struct Outcome {
 impl Outcome {
     /// Reads the fields of a response.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.parse().ok());
+        let age = headers.get(AGE).map(HeaderValue::as_bytes);
         let status = headers.get_all(CACHE_STATUS).iter().next_back();
-        let status = status.and_then(|status| status.to_str().ok()).unwrap_or_default();
-        Self { age, ..Self::of_status(status) }
+        Self::of_lines(age, status.map(HeaderValue::as_bytes))
+    }
+
+    /// Reads `Age`, and the member of `Cache-Status` that this cache wrote.
+    pub(crate) fn of_lines(age: Option<&[u8]>, status: Option<&[u8]>) -> Self {
+        let text = |line| str::from_utf8(line).ok();
+        let age = age.and_then(text).and_then(|age| age.parse().ok());
+        Self { age, ..Self::of_status(status.and_then(text).unwrap_or_default()) }
     }
 
     /// Reads a member of `Cache-Status` that this cache wrote.

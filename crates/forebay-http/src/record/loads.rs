@@ -1,6 +1,6 @@
 //! Feed of loads that have ended, for the lists of `top`.
 //!
-//! Each load is written, whether or not a client listens. A hit writes nothing.
+//! Loads are added whether or not `top` runs. Hits are not. A full feed drops loads, and counts them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 /// Maximum number of loads that wait for the reader, which comes once a second.
 const ENTRIES_MAX: usize = 8_192;
 
-/// Maximum number of bytes of their texts.
+/// Maximum number of bytes of the texts of waiting loads.
 const BYTES_MAX: usize = 2 << 20;
 
-/// Load that has ended.
+/// Load that has ended, as the feed keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadEntry {
     /// Id of the site.
@@ -53,7 +53,7 @@ impl fmt::Debug for LoadFeed {
     }
 }
 
-/// Load that has ended, with texts that are copied only if the feed has room for them.
+/// Load that has ended. Site, authority and target are copied unless the feed is full.
 pub(crate) struct EndedLoad<'a> {
     pub(crate) site: &'a str,
     pub(crate) authority: &'a str,

@@ -61,7 +61,8 @@ pub(crate) enum DirectAnswer {
 
 /// Request whose response is being fetched.
 pub(crate) struct DirectFetch {
-    /// Head of the request.
+    /// Head of the request, with field names in lower case. It has as many bytes as were received. hyper
+    /// parses it if `response` returns `None`.
     pub(crate) head: Bytes,
     /// Future of the response; `None` if hyper must handle the request after all.
     pub(crate) response: Pin<Box<dyn Future<Output = Option<DirectResponse>> + Send>>,

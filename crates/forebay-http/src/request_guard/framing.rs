@@ -22,7 +22,7 @@ pub use chunked::BODY_OVERHEAD_MAX;
 pub(super) use framing_error::cause_in_chain;
 pub use framing_error::{FramingError, ScanError};
 pub use head::HEAD_MAX;
-pub(crate) use plain::{FieldLine, PlainHead, RawValue};
+pub(crate) use plain::{PlainHead, RawValue};
 
 /// Scanner that checks the framing and size limits of the messages of one client connection.
 #[derive(Debug)]

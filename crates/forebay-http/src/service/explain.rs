@@ -71,7 +71,7 @@ impl Subject<'_> {
             key: self.key.borrowed(),
             demand: &self.demand,
             select: self.request,
-            credentials: credentials(&self.request.headers),
+            credentials: credentials(self.request.headers()),
             coalesce: self.request.rules.coalesce(self.site),
         }
     }

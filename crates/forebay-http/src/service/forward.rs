@@ -18,7 +18,7 @@ use crate::client::credentials;
 use crate::compress::stored;
 use crate::load::invalidate::{self, key_of, target_of};
 use crate::load::{
-    ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, tidy_fields,
+    ClientRequest, FetchMode, HttpLoad, PurgeWatch, Received, ReceivedLoad, normalise_fields,
 };
 use crate::origin::{BuildRequest, FetchRequest, Outgoing, RequestBody, is_idle_close, no_body};
 use crate::response::body::ResponseBody;
@@ -50,7 +50,7 @@ impl Forward {
             headers: fields(&request, &method),
             body,
             interims: request.interims.clone(),
-            urgency: request.urgency.of(&request.headers),
+            urgency: request.urgency.of(&request.fields),
         };
         // RFC 9110 section 9.2.2: only an idempotent request may be sent again.
         let may_repeat = method.is_idempotent() && body.is_end_stream();
@@ -72,9 +72,9 @@ impl Forward {
             fetched => fetched?,
         };
         let delay = engine.clock().exact().saturating_sub(sent);
-        let (mut parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_http().into_parts();
         let announced = trailers::announced(&parts.headers);
-        tidy_fields(&mut parts.headers, engine.clock().wall());
+        normalise_fields(&mut parts.headers, engine.clock().wall());
         request.edit_fields(parts.status, &mut parts.headers);
         request.check_response_transforms()?;
         let body = request.cut_json(&mut parts, body).await?;
@@ -98,7 +98,7 @@ impl Forward {
         status.handling =
             Handling::Forward(Hop { why, status: status_code, stored: false, collapsed: false });
         status.append_to(&mut parts.headers);
-        if let Some(names) = announced.filter(|_| trailers::are_accepted(&request.headers)) {
+        if let Some(names) = announced.filter(|_| trailers::are_accepted(request.headers())) {
             parts.headers.insert(TRAILER, names);
         }
         Ok(Response::from_parts(parts, ResponseBody::origin(body)))
@@ -113,7 +113,7 @@ fn is_shaped(request: &ClientRequest) -> bool {
         method: &Method::GET,
         authority: &request.authority,
         target: request.target.as_str(),
-        headers: &request.headers,
+        headers: request.headers(),
         peer: &request.peer,
         operation: None,
         is_counted: false,
@@ -128,7 +128,7 @@ fn fields(request: &ClientRequest, method: &Method) -> HeaderMap {
     if *method == Method::HEAD {
         request.site.ask_without_coding(&mut headers);
     }
-    if trailers::are_accepted(&request.headers) {
+    if trailers::are_accepted(request.headers()) {
         trailers::take(&mut headers);
     }
     headers
@@ -155,7 +155,7 @@ async fn store(
     received: Received,
     watched: PurgeWatch,
 ) -> Result<Response<ResponseBody>, LoadError> {
-    let credentials = credentials(&request.headers);
+    let credentials = credentials(request.headers());
     let demand = Demand::default();
     let load = HttpLoad::new(request, engine.clone(), key.clone(), FetchMode::Whole);
     let load = ReceivedLoad::new(load, received, watched);

@@ -4,21 +4,24 @@ mod by_body;
 mod parts;
 mod switch;
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_core::{Demand, KeyBuf, KeyRef, OriginFailure, Why};
 use forebay_engine::{Coalesce, LoadError, Lookup, Miss, Outcome, Source};
-use forebay_semantics::{cdn_loop, hop, validate};
+use forebay_semantics::{FieldLines, RawFields, cdn_loop, hop, validate};
 use http::header::RANGE;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use crate::client::credentials;
 use crate::client::peer::Peer;
 use crate::failure::Failure;
-use crate::load::{ClientRequest, DecisionRecorder, FetchMode, HandedResult, HttpLoad};
+use crate::load::{
+    ClientFields, ClientRequest, DecisionRecorder, FetchMode, HandedResult, HttpLoad,
+};
 use crate::origin::{ClientFault, LoadUrgency, RequestBody, no_body};
 use crate::record::decisions::hash;
 use crate::record::{CacheResult, Labels, RequestId, RequestTrace, SiteSlot};
@@ -120,7 +123,7 @@ impl<'s> OriginRequest<'s> {
         if let Some(hints) = early_hints(&self.site, &parts.headers, &pending.wanting) {
             self.interims.send(StatusCode::EARLY_HINTS, &hints);
         }
-        let done = match self.client_request(parts.headers, &parts.uri) {
+        let done = match self.client_request(parts.headers.into(), &parts.uri) {
             Ok(request) if method == Method::HEAD && self.is_alone(&request, &pending) => {
                 // Boxed, because otherwise each GET would reserve space for it.
                 Box::pin(self.head(request, &pending)).await
@@ -139,7 +142,7 @@ impl<'s> OriginRequest<'s> {
             let done = self.failed(&Failure::MethodNotAllowed, &headers);
             return self.finish(done);
         }
-        let done = match self.client_request(headers, &uri) {
+        let done = match self.client_request(headers.into(), &uri) {
             Ok(request) => self.pass_on(request, method.clone(), body, CacheResult::Bypass).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -154,7 +157,7 @@ impl<'s> OriginRequest<'s> {
     ) -> LabelledResponse {
         let engine = self.service.engine().clone();
         let key = pending.key.borrowed().to_key();
-        let fetch_mode = self.fetch_mode(method, &request.headers, &pending);
+        let fetch_mode = self.fetch_mode(method, request.headers(), &pending);
         let load = HttpLoad::new(request, engine, key, fetch_mode);
         let load_request = LoadRequest { key: &pending.key, demand: &pending.demand, load: &load };
         let has_range = *method == Method::GET && load.headers().contains_key(RANGE);
@@ -169,7 +172,7 @@ impl<'s> OriginRequest<'s> {
     fn is_alone(&self, request: &ClientRequest, pending: &PendingFetch) -> bool {
         let wanting = &pending.wanting;
         !wanting.has_prior()
-            || (!wanting.is_served_first() && self.is_known_private(&request.headers, pending))
+            || (!wanting.is_served_first() && self.is_known_private(request.headers(), pending))
     }
 
     fn is_known_private(&self, headers: &HeaderMap, pending: &PendingFetch) -> bool {
@@ -278,7 +281,7 @@ impl<'s> OriginRequest<'s> {
     /// stored. A GET in its place could transfer a body of any size that no client requested.
     async fn head(&self, request: ClientRequest, pending: &PendingFetch) -> LabelledResponse {
         if pending.demand.only_if_cached {
-            return self.failed(&Failure::Load(LoadError::NotCached), &request.headers);
+            return self.failed(&Failure::Load(LoadError::NotCached), request.headers());
         }
         self.pass_on(request, Method::HEAD, no_body(), CacheResult::Pass).await
     }
@@ -290,7 +293,7 @@ impl<'s> OriginRequest<'s> {
         body: RequestBody,
         cache: CacheResult,
     ) -> LabelledResponse {
-        let headers = request.headers.clone();
+        let headers = request.headers().clone();
         let span = request.begin_span(&method, None);
         let clock = request.clock.clone();
         let begun = clock.exact();
@@ -316,10 +319,10 @@ impl<'s> OriginRequest<'s> {
     /// Returns the request in the form of a load. `uri` is that of the client's request.
     pub(in crate::service) fn client_request(
         &self,
-        headers: HeaderMap,
+        fields: ClientFields,
         uri: &Uri,
     ) -> Result<ClientRequest, Failure> {
-        if is_loop(&headers, &self.site) {
+        if is_loop(&fields, &self.site) {
             return Err(Failure::Loop);
         }
         let target = match uri.path_and_query().filter(|asked| asked.as_str() == self.target) {
@@ -327,37 +330,28 @@ impl<'s> OriginRequest<'s> {
             None => PathAndQuery::try_from(&*self.target)
                 .map_err(|_| Failure::BadRequest("The request target is not a valid path."))?,
         };
-        let clock = self.service.engine().clock().clone();
-        let (site, authority) = (self.site.clone(), self.authority.clone());
-        let (peer, interims) = (self.peer.clone(), self.interims.clone());
-        let (rules, changes) = (self.rules, RuleChanges::default());
-        Ok(ClientRequest {
-            site,
-            clock,
-            target,
-            authority,
-            headers,
-            peer,
-            interims,
-            rules,
-            changes,
+        let routed = Routed {
+            site: &self.site,
+            peer: self.peer.clone(),
+            method: &self.method,
+            slot: self.slot,
             id: self.id,
-            recorder: DecisionRecorder {
-                decisions: self.service.metrics().decisions().clone(),
-                ended_loads: self.service.metrics().ended_loads().clone(),
-                why: self.why,
-            },
-            urgency: LoadUrgency::default(),
+            authority: Cow::Borrowed(&self.authority),
+            target: Cow::Borrowed(&self.target),
+            rules: self.rules,
+        };
+        let interims = self.interims.clone();
+        Ok(ClientRequest {
             trace: self.trace.as_ref().map(|trace| trace.load().clone()),
-            origin_time: OnceLock::new(),
             handed: self.handed.clone(),
+            ..self.service.build_client_request(routed, target, fields, self.why, interims)
         })
     }
 
     /// Returns the error response after a load that failed or could not start.
     fn failed_load(&self, failure: &Failure, request: &ClientRequest) -> LabelledResponse {
         let origin_time = request.origin_time.get().copied();
-        LabelledResponse { origin_time, ..self.failed(failure, &request.headers) }
+        LabelledResponse { origin_time, ..self.failed(failure, request.headers()) }
     }
 
     fn failed(&self, failure: &Failure, headers: &HeaderMap) -> LabelledResponse {
@@ -409,24 +403,62 @@ impl<'s> OriginRequest<'s> {
 
 /// Returns `true` if a request has passed this site before, or this cache too often. One pass over the
 /// names costs less than two lookups.
-fn is_loop(headers: &HeaderMap, site: &Site) -> bool {
-    let mut names = headers.keys().map(HeaderName::as_str);
-    names.any(|name| matches!(name, "via" | "cdn-loop"))
+fn is_loop(headers: &impl FieldLines, site: &Site) -> bool {
+    let is_mark =
+        |name: &[u8]| [&b"via"[..], b"cdn-loop"].iter().any(|mark| name.eq_ignore_ascii_case(mark));
+    headers.all().any(|(name, _)| is_mark(name))
         && (hop::loops(headers) || cdn_loop::has_passed(headers, &site.loop_marker))
 }
 
 impl Service {
-    /// Builds the `ClientRequest` of a request without a flight. `None` if it must not be sent to the
-    /// origin.
+    /// Builds the `ClientRequest` of a direct pass. `None` for a request loop or an invalid target.
     pub(crate) fn client_request(
         &self,
-        routed: &Routed<'_>,
-        headers: HeaderMap,
+        routed: Routed<'_>,
+        fields: RawFields,
         why: Why,
         interims: Interims,
     ) -> Option<ClientRequest> {
-        let request = OriginRequest { interims, ..OriginRequest::new(self, routed, why) };
-        request.client_request(headers, &Uri::default()).ok()
+        if is_loop(&fields, routed.site) {
+            return None;
+        }
+        let target = PathAndQuery::try_from(&*routed.target).ok()?;
+        Some(self.build_client_request(routed, target, fields.into(), why, interims))
+    }
+
+    /// Builds a `ClientRequest`. `target` is the parsed target of `routed`.
+    // Inlined, so that the large value is not copied again.
+    #[inline]
+    fn build_client_request(
+        &self,
+        routed: Routed<'_>,
+        target: PathAndQuery,
+        fields: ClientFields,
+        why: Why,
+        interims: Interims,
+    ) -> ClientRequest {
+        let Routed { site, peer, id, authority, rules, .. } = routed;
+        ClientRequest {
+            site: site.clone(),
+            clock: self.engine().clock().clone(),
+            target,
+            authority: authority.into(),
+            fields,
+            peer,
+            interims,
+            rules,
+            changes: RuleChanges::default(),
+            id,
+            recorder: DecisionRecorder {
+                decisions: self.metrics().decisions().clone(),
+                ended_loads: self.metrics().ended_loads().clone(),
+                why,
+            },
+            urgency: LoadUrgency::default(),
+            trace: None,
+            origin_time: OnceLock::new(),
+            handed: None,
+        }
     }
 }
 

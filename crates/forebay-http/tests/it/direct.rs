@@ -12,7 +12,7 @@ use crate::server::TestServer;
 /// Requests to each cache.
 const REQUESTS: usize = 2_000;
 
-const PAGES: [&str; 18] = [
+const PAGES: [&str; 26] = [
     "/plain",
     "/tag",
     "/date",
@@ -30,11 +30,19 @@ const PAGES: [&str; 18] = [
     "/own-none",
     "/own-error",
     "/own-cookie",
+    "/own-echo",
+    "/own-type.css",
+    "/own-any",
+    "/own-redirect",
+    "/own-targeted",
+    "/own-part",
+    "/no-date",
+    "/unstated",
     "/turns",
 ];
 
 /// Fields of requests, each with the values that clients send.
-const FIELDS: [(&str, &[&str]); 10] = [
+const FIELDS: [(&str, &[&str]); 16] = [
     ("Accept-Encoding", &["gzip", "br, gzip", "identity"]),
     ("accept-language", &["de", "DE , en"]),
     ("COOKIE", &["id=1"]),
@@ -45,7 +53,16 @@ const FIELDS: [(&str, &[&str]); 10] = [
     ("Range", &["bytes=0-1", "bytes=9999-"]),
     ("Connection", &["keep-alive", "Keep-Alive", "accept-language", "keep-alive, x-a"]),
     ("X-A", &["1"]),
+    ("x-a", &["2"]),
+    ("X_Real_IP", &["192.0.2.1"]),
+    ("X-Forwarded-For", &["192.0.2.1"]),
+    ("TE", &["trailers"]),
+    ("Via", &["1.0 other", "1.0 other, 1.1 another"]),
+    ("Authorization", &["Basic eA=="]),
 ];
+
+/// Fields of a request to the origin whose values differ between two caches.
+const OF_ONE_CACHE: [&str; 4] = ["host", "x-forwarded-host", "x-request-id", "cdn-loop"];
 
 fn answer(received: &Received) -> Answer {
     let ok = |body: &[u8]| {
@@ -60,6 +77,22 @@ fn answer(received: &Received) -> Answer {
         "/own" => own(b"own").field("Server-Timing", "db;dur=1").field("Alt-Svc", "clear"),
         "/own-tag" => own(b"tagged").field("ETag", "\"t\"").field("Connection", "keep-alive"),
         "/own-empty" => own(b""),
+        "/own-echo" => {
+            let lines = received.fields.iter().filter(|(name, _)| !OF_ONE_CACHE.contains(name));
+            let mut lines: Vec<_> = lines.map(|(name, value)| format!("{name}: {value}")).collect();
+            lines.sort();
+            own(lines.join(", ").as_bytes())
+        }
+        "/own-type.css" => ok(b"<p>").field("Content-Type", "Text/HTML; charset=utf-8"),
+        "/own-any" => ok(b"any").field("Vary", "Accept, *"),
+        "/own-redirect" => Answer::status(302).body("there").field("Location", "/plain"),
+        "/own-targeted" => ok(b"targeted").field("CDN-Cache-Control", "no-store"),
+        "/own-part" => Answer::status(206).body("part").field("Cache-Control", "max-age=60"),
+        "/no-date" => Answer::ok("own").field("Cache-Control", "private"),
+        // May be stored unless the request has a cookie or credentials.
+        "/unstated" => Answer::ok("page")
+            .field("Date", "Thu, 01 Jan 2026 00:00:00 GMT")
+            .field("Last-Modified", "Wed, 31 Dec 2025 23:58:20 GMT"),
         "/own-chunked" => own(b"in chunks").framing(Framing::Chunked),
         "/own-big" => own(&vec![b'b'; 40_000]),
         "/own-none" => Answer::status(404).body("none").field("Cache-Control", "no-store"),

@@ -1,9 +1,10 @@
 //! Selection of the response field that controls caching (RFC 9213).
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderName;
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::directives::{Argument, Directives};
+use crate::fields::FieldLines;
 
 /// Targeted fields for this cache, most specific first (the target list of RFC 9213 section 2.2). The
 /// first valid and nonempty one applies alone.
@@ -34,7 +35,7 @@ impl Policy {
     /// Returns the directives for a response with these fields: those of the first valid and nonempty
     /// field of the target list, else `Cache-Control` and `Expires` (RFC 9213 section 2.2).
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn of(headers: &impl FieldLines) -> Self {
         if let Some((name, said)) = targeted_of(headers) {
             return Self { said, ruled_by: RuledBy::Targeted(name) };
         }
@@ -49,15 +50,15 @@ impl Policy {
 
 impl RuledBy {
     /// Returns the field whose directives [`Policy::of`] reads.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn of(headers: &impl FieldLines) -> Self {
         targeted_of(headers).map_or(Self::CacheControl, |(name, _)| Self::Targeted(name))
     }
 }
 
 /// Returns the targeted field that applies, with its directives.
-fn targeted_of(headers: &HeaderMap) -> Option<(HeaderName, Directives)> {
+fn targeted_of(headers: &impl FieldLines) -> Option<(HeaderName, Directives)> {
     // One pass over the names costs less than a lookup of each targeted field.
-    if !headers.keys().any(|name| name.as_str().ends_with("-cache-control")) {
+    if !headers.all().any(|(name, _)| may_be_targeted(name)) {
         return None;
     }
     TARGETED.into_iter().find_map(|name| {
@@ -66,10 +67,17 @@ fn targeted_of(headers: &HeaderMap) -> Option<(HeaderName, Directives)> {
     })
 }
 
+/// Returns `true` if a field name, in any case, ends like those of [`TARGETED`].
+fn may_be_targeted(name: &[u8]) -> bool {
+    const END: &[u8] = b"-cache-control";
+    let end = name.len().checked_sub(END.len()).and_then(|start| name.get(start..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case(END))
+}
+
 /// Parses a targeted field, which is a structured dictionary. An invalid or empty one counts as absent
 /// (RFC 9213 section 2.1).
-fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<Directives> {
-    let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+fn targeted(headers: &impl FieldLines, name: &HeaderName) -> Option<Directives> {
+    let lines: Vec<&[u8]> = headers.lines(name).collect();
     if lines.is_empty() {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Detection of request loops (`CDN-Loop`, RFC 8586).
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 
-use crate::fields::{FieldSink, tokens};
+use crate::fields::{FieldLines, FieldSink, tokens};
 use crate::forwarding::hop::PSEUDONYM;
 
 const CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
@@ -31,7 +31,7 @@ pub fn add(fields: &mut impl FieldSink, marker: &LoopMarker) {
 /// Returns `true` if the request carries the marker, so that this process has sent it for this site
 /// before.
 #[must_use]
-pub fn has_passed(headers: &HeaderMap, marker: &LoopMarker) -> bool {
+pub fn has_passed(headers: &impl FieldLines, marker: &LoopMarker) -> bool {
     tokens(headers, &CDN_LOOP).any(|member| member == marker.0.as_bytes())
 }
 

@@ -4,7 +4,7 @@ use http::Version;
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, VIA};
 use smallvec::SmallVec;
 
-use crate::fields::{FieldSink, tokens};
+use crate::fields::{FieldLines, FieldSink, tokens};
 
 /// Name of this cache in `Via` and `Cache-Status`.
 pub(crate) const PSEUDONYM: &str = "forebay";
@@ -71,7 +71,7 @@ const END_TO_END_PREFIX: &str = "x-forwarded-";
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     // One pass over the names costs less than a lookup of each hop-by-hop field.
     let found: SmallVec<[HeaderName; 4]> =
-        headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
+        headers.keys().filter(|name| is_hop_by_hop(name.as_str().as_bytes())).cloned().collect();
     if found.contains(&CONNECTION) {
         strip_options(headers);
     }
@@ -89,33 +89,32 @@ fn strip_options(headers: &mut HeaderMap) {
 
 /// Returns the names in `Connection` of fields that are present, except fields for every recipient. They
 /// are in a map, because a scan of a long list for each field would take quadratic time.
-pub(super) fn options(headers: &HeaderMap) -> HeaderMap<()> {
-    let lines = headers.get_all(CONNECTION).into_iter();
-    lines
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
-        .filter(|option| headers.contains_key(option) && !is_end_to_end(option.as_str()))
+pub(super) fn options(headers: &impl FieldLines) -> HeaderMap<()> {
+    tokens(headers, &CONNECTION)
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|option| headers.has(option) && !is_end_to_end(option.as_str()))
         .map(|option| (option, ()))
         .collect()
 }
 
-/// Returns `true` for fields for one connection (RFC 9110 section 7.6.1) and for authentication to a
-/// proxy (sections 11.7.1 to 11.7.3). This cache consumes them, and RFC 9111 section 3.1 forbids
-/// storing them.
-pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
+/// Returns `true` for the names, in lower case, of fields for one connection (RFC 9110 section 7.6.1)
+/// and for authentication to a proxy (sections 11.7.1 to 11.7.3). This cache consumes them, and RFC
+/// 9111 section 3.1 forbids storing them.
+#[must_use]
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
     matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "http2-settings"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-authentication-info"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
+        name,
+        b"connection"
+            | b"keep-alive"
+            | b"proxy-connection"
+            | b"http2-settings"
+            | b"proxy-authenticate"
+            | b"proxy-authorization"
+            | b"proxy-authentication-info"
+            | b"te"
+            | b"trailer"
+            | b"transfer-encoding"
+            | b"upgrade"
     )
 }
 
@@ -135,7 +134,7 @@ pub fn add_via(fields: &mut impl FieldSink, received: Version) {
 /// Returns true if `Via` names this cache [`PASSES_MAX`] times already, which means a request loop
 /// (RFC 9110 section 7.6.3).
 #[must_use]
-pub fn loops(headers: &HeaderMap) -> bool {
+pub fn loops(headers: &impl FieldLines) -> bool {
     let received_by = |hop: &&[u8]| {
         let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         words.nth(1) == Some(PSEUDONYM.as_bytes())

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use forebay_core::{Lifetime, Stale, WallTime};
 use http::StatusCode;
-use http::header::{AGE, DATE, EXPIRES, HeaderMap, HeaderName, LAST_MODIFIED};
+use http::header::{AGE, DATE, EXPIRES, HeaderName, LAST_MODIFIED};
 
 use crate::directives::Directives;
 use crate::directives::policy::Policy;
 use crate::directives::withheld::Withheld;
 use crate::fields::date::{http_date, http_date_near};
-use crate::fields::{FieldLines, SECONDS_MAX, delta_seconds, single, single_line};
+use crate::fields::{FieldLines, SECONDS_MAX, delta_seconds, single_line};
 use crate::message::{ResponseRef, Rules};
 
 /// Divisor of the time since the last change that yields the heuristic lifetime: RFC 9111 section
@@ -26,14 +26,22 @@ const HEURISTIC_MAX: Duration = Duration::from_hours(24);
 /// `no-cache`, qualified or not, means zero freshness and no stale use: section 5.2.2.4 says that
 /// caches often treat the qualified form so. `ttl` of [`Rules::forced`] replaces the zero.
 #[must_use]
-pub fn lifetime(answered: ResponseRef<'_>, rules: &Rules, received: WallTime) -> Lifetime {
+pub fn lifetime(
+    answered: ResponseRef<'_, impl FieldLines>,
+    rules: &Rules,
+    received: WallTime,
+) -> Lifetime {
     lifetime_of(&Policy::of(answered.headers), answered, rules, received).0
 }
 
 /// Returns the age of a response on receipt (RFC 9111 section 4.2.3, `corrected_initial_age`): the
 /// larger of the age by `Date`, and `Age` plus the duration of the exchange.
 #[must_use]
-pub fn initial_age(headers: &HeaderMap, received: WallTime, response_delay: Duration) -> Duration {
+pub fn initial_age(
+    headers: &impl FieldLines,
+    received: WallTime,
+    response_delay: Duration,
+) -> Duration {
     let apparent = date(headers, received).map_or(Duration::ZERO, |date| received.since(date));
     let corrected = stated_age(headers).saturating_add(response_delay);
     apparent.max(corrected).min(Duration::from_secs(SECONDS_MAX))
@@ -49,7 +57,7 @@ pub fn age_seconds(age: Duration) -> u64 {
 /// Returns the lifetime, and the origin of its freshness.
 pub(crate) fn lifetime_of(
     policy: &Policy,
-    answered: ResponseRef<'_>,
+    answered: ResponseRef<'_, impl FieldLines>,
     rules: &Rules,
     received: WallTime,
 ) -> (Lifetime, LifetimeOrigin) {
@@ -139,7 +147,7 @@ impl SetBy {
 
 /// Returns the setter of the freshness lifetime that [`lifetime`] computes.
 #[must_use]
-pub fn set_by(answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
+pub fn set_by(answered: ResponseRef<'_, impl FieldLines>, rules: &Rules) -> SetBy {
     let mut policy = Policy::of(answered.headers);
     // Directives that name single fields do not apply to the rest of the response.
     Withheld::remove_qualified(&mut policy.said);
@@ -147,7 +155,11 @@ pub fn set_by(answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
 }
 
 /// Returns the setter of the freshness lifetime. The policy has no qualified directives.
-pub(crate) fn set_by_policy(policy: &Policy, answered: ResponseRef<'_>, rules: &Rules) -> SetBy {
+pub(crate) fn set_by_policy(
+    policy: &Policy,
+    answered: ResponseRef<'_, impl FieldLines>,
+    rules: &Rules,
+) -> SetBy {
     let said = &policy.said;
     let has_stated = said.s_maxage.is_some() || said.max_age.is_some();
     if rules.forced.ttl.is_some() {
@@ -160,7 +172,7 @@ pub(crate) fn set_by_policy(policy: &Policy, answered: ResponseRef<'_>, rules: &
         SetBy::SMaxage
     } else if said.max_age.is_some() {
         SetBy::MaxAge
-    } else if policy.heeds_expires() && answered.headers.contains_key(EXPIRES) {
+    } else if policy.heeds_expires() && answered.headers.has(&EXPIRES) {
         SetBy::Expires
     } else if rules.forced.default_ttl.is_some() {
         SetBy::DefaultTtl
@@ -200,7 +212,7 @@ const fn is_stale_forbidden(said: &Directives) -> bool {
 /// Returns the lifetime that the response itself states, without `no-cache`.
 pub(crate) fn stated_lifetime(
     policy: &Policy,
-    answered: ResponseRef<'_>,
+    answered: ResponseRef<'_, impl FieldLines>,
     received: WallTime,
 ) -> Option<Duration> {
     let said = &policy.said;
@@ -215,7 +227,7 @@ pub(crate) fn stated_lifetime(
 /// else the heuristic of Last-Modified.
 fn fresh_for(
     policy: &Policy,
-    answered: ResponseRef<'_>,
+    answered: ResponseRef<'_, impl FieldLines>,
     rules: &Rules,
     received: WallTime,
 ) -> (Duration, LifetimeOrigin) {
@@ -247,16 +259,15 @@ const fn is_negative(status: StatusCode) -> bool {
 ///
 /// RFC 9111 section 5.3: an invalid date, "0" included, is in the past. Section 4.2.1: of several
 /// lines the earliest applies.
-fn until_expires(headers: &HeaderMap, received: WallTime) -> Option<Duration> {
-    let end = |line: &http::HeaderValue| http_date_near(line.as_bytes(), received);
-    let ends = headers.get_all(EXPIRES).into_iter().map(end);
+fn until_expires(headers: &impl FieldLines, received: WallTime) -> Option<Duration> {
+    let ends = headers.lines(&EXPIRES).map(|line| http_date_near(line, received));
     // An invalid date comes before all others.
     let Some(earliest) = ends.min()? else { return Some(Duration::ZERO) };
     let start = date(headers, received).unwrap_or(received);
     Some(earliest.since(start).min(Duration::from_secs(SECONDS_MAX)))
 }
 
-fn heuristic(headers: &HeaderMap, received: WallTime) -> Duration {
+fn heuristic(headers: &impl FieldLines, received: WallTime) -> Duration {
     let Some(modified) = date_in(headers, &LAST_MODIFIED) else { return Duration::ZERO };
     let unchanged = date(headers, received).unwrap_or(received).since(modified);
     (unchanged / HEURISTIC_DIVISOR).min(HEURISTIC_MAX)
@@ -264,14 +275,14 @@ fn heuristic(headers: &HeaderMap, received: WallTime) -> Duration {
 
 /// RFC 9111 section 5.1: the first member of the list applies; the field is ignored if that is no
 /// integer.
-fn stated_age(headers: &HeaderMap) -> Duration {
-    let first = headers.get(AGE).and_then(|line| line.as_bytes().split(|b| *b == b',').next());
+fn stated_age(headers: &impl FieldLines) -> Duration {
+    let first = headers.lines(&AGE).next().and_then(|line| line.split(|b| *b == b',').next());
     first.map(<[u8]>::trim_ascii).and_then(delta_seconds).unwrap_or_default()
 }
 
 /// Returns the time of origination from `Date`, if valid.
-fn date(headers: &HeaderMap, received: WallTime) -> Option<WallTime> {
-    single(headers, &DATE).and_then(|line| http_date_near(line.as_bytes(), received))
+fn date(headers: &impl FieldLines, received: WallTime) -> Option<WallTime> {
+    single_line(headers, &DATE).and_then(|line| http_date_near(line, received))
 }
 
 pub(crate) fn date_in(headers: &impl FieldLines, name: &HeaderName) -> Option<WallTime> {

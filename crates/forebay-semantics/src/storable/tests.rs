@@ -336,3 +336,12 @@ fn a_partial_response_is_storable_if_it_states_its_range() {
     let understood = "cache-control: max-age=60, no-store, must-understand";
     assert_eq!(part(206, &[range, understood, tag]), Ok((60, 4)));
 }
+
+#[test]
+fn each_reason_is_examined_here_or_by_the_rules_of_a_site() {
+    use Unstorable::{EditFailed, KeyedCookie, NoEcho, Rule, TypeMismatch};
+    let of_site = [Rule, KeyedCookie, NoEcho, EditFailed, TypeMismatch];
+    let mut all = [&PRECEDENCE[..], &of_site].concat();
+    all.sort_by_key(|reason| Unstorable::ALL.iter().position(|other| other == reason));
+    assert_eq!(all, Unstorable::ALL);
+}

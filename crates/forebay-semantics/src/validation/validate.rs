@@ -53,10 +53,9 @@ pub fn validator(headers: &HeaderMap) -> Option<Validator> {
 }
 
 /// Returns `true` if a response has a [`validator`].
-pub(crate) fn has_validator(headers: &HeaderMap) -> bool {
-    let is_date = |date: &HeaderValue| http_date(date.as_bytes()).is_some();
-    single(headers, &ETAG).is_some_and(|tag| !tag.is_empty())
-        || single(headers, &LAST_MODIFIED).is_some_and(is_date)
+pub(crate) fn has_validator(headers: &impl FieldLines) -> bool {
+    single_line(headers, &ETAG).is_some_and(|tag| !tag.is_empty())
+        || date_in(headers, &LAST_MODIFIED).is_some()
 }
 
 /// Removes the client's conditions and ranges from a request whose response may be stored: they
@@ -70,10 +69,18 @@ pub fn strip_conditions(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns `true` for a field with a condition or a range.
+/// Returns `true` for the name, in lower case, of a field with a condition or a range.
 #[must_use]
-pub fn is_condition(name: &HeaderName) -> bool {
-    CONDITIONS.contains(name)
+pub fn is_condition(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"if-none-match"
+            | b"if-modified-since"
+            | b"if-match"
+            | b"if-unmodified-since"
+            | b"if-range"
+            | b"range"
+    )
 }
 
 /// Returns true if a request has conditions or asks for a range.

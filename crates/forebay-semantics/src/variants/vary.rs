@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use forebay_core::Vary;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderName, VARY};
 use smallvec::SmallVec;
 
 use crate::fields::{FieldLines, tokens};
@@ -30,7 +30,7 @@ pub enum Selects {
 /// RFC 9111 section 4.1: a member `*` matches no request. A member that is not a field name, and
 /// more than [`SELECTING_FIELDS_MAX`] members, count as `*`.
 #[must_use]
-pub fn selects(headers: &HeaderMap) -> Selects {
+pub fn selects(headers: &impl FieldLines) -> Selects {
     let mut names: SmallVec<[&str; 8]> = SmallVec::new();
     for token in tokens(headers, &VARY) {
         // `*` would pass as a field name.
@@ -48,7 +48,7 @@ pub fn selects(headers: &HeaderMap) -> Selects {
 /// Many servers compress without `Vary`, and then nothing else keeps a compressed body from a
 /// client that cannot decode it.
 #[must_use]
-pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
+pub fn selects_with_coding(headers: &impl FieldLines) -> Selects {
     match selects(headers) {
         Selects::Everything => Selects::Everything,
         said if !is_encoded(headers) => said,
@@ -65,7 +65,7 @@ pub fn selects_with_coding(headers: &HeaderMap) -> Selects {
 /// Parses the `Vary` of a response whose origin gets the same `Accept-Encoding` in every request, so
 /// that this field selects nothing.
 #[must_use]
-pub fn selects_without_coding(headers: &HeaderMap) -> Selects {
+pub fn selects_without_coding(headers: &impl FieldLines) -> Selects {
     match selects(headers) {
         Selects::By(vary) => {
             let names = vary.names().filter(|name| *name != ACCEPT_ENCODING.as_str());
@@ -112,7 +112,7 @@ fn combined<'a>(headers: &'a impl FieldLines, name: &str) -> Option<Cow<'a, [u8]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     fn headers(name: &'static str, lines: &[&str]) -> HeaderMap {
         let name = HeaderName::from_static(name);
@@ -168,7 +168,7 @@ mod tests {
             let fields = lines.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
-            assert_eq!(selects_with_coding(&fields.collect()), expected, "{lines:?}");
+            assert_eq!(selects_with_coding(&HeaderMap::from_iter(fields)), expected, "{lines:?}");
         }
     }
 

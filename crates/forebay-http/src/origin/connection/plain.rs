@@ -1,4 +1,4 @@
-//! Plain exchanges: a request without a body, and a response that arrives in one piece.
+//! Plain exchanges: a request without a body, and a small response that is complete when its head is.
 //!
 //! Most responses of applications are small and state their length. For these, hyper's connection
 //! costs more than all else between two system calls. All other responses are read by hyper,
@@ -13,13 +13,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use forebay_semantics::{FieldLines as _, RawFields};
+use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use httparse::Status;
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::origin::accept::digits;
 use crate::origin::encoded::EncodedRequest;
+use crate::origin::response::PlainResponse;
 use crate::origin::stream::{OriginStream, Takeover};
 
 /// Maximum size of a plain response in bytes, with its head.
@@ -27,9 +30,6 @@ const SIZE_MAX: usize = 16 << 10;
 
 /// Maximum number of fields of a plain response.
 const FIELDS_MAX: usize = 64;
-
-/// Number of fields that are usually added to a response: `Via`, `Cache-Status`, `Age`, `Date`.
-const ADDED_FIELDS: usize = 4;
 
 thread_local! {
     /// Read buffer of a thread, so that an idle connection has none.
@@ -39,20 +39,22 @@ thread_local! {
 /// Result of a plain exchange.
 pub(super) enum PlainResult {
     /// The response. The connection is idle again.
-    Response(Response<Bytes>),
+    Response(Box<PlainResponse>),
     /// hyper must read the response.
     Takeover(Takeover),
 }
 
 /// Result of parsing the received bytes.
-enum Read {
-    Plain(Response<Bytes>),
+enum Parsed {
+    Plain(Box<PlainResponse>),
     /// More bytes of the head must arrive.
     Partial,
+    /// hyper must read the response.
     Other,
 }
 
-/// Writes a request, and reads the response as far as it is plain.
+/// Writes a request, and reads its response. If that is not plain, the result has the bytes received so
+/// far.
 pub(super) async fn exchange(request: &EncodedRequest, stream: &mut OriginStream) -> PlainResult {
     let (mut unwritten, mut is_sent, mut before) = (request.bytes(), false, Vec::new());
     poll_fn(|cx| {
@@ -107,15 +109,15 @@ fn poll_response(
             }
             let received = if is_first { piece } else { &before[..] };
             match response(received, is_head) {
-                Read::Plain(response) if received.len() <= SIZE_MAX => {
+                Parsed::Plain(response) if received.len() <= SIZE_MAX => {
                     return Poll::Ready(PlainResult::Response(response));
                 }
-                Read::Partial if received.len() < SIZE_MAX => {
+                Parsed::Partial if received.len() < SIZE_MAX => {
                     if is_first {
                         before.extend_from_slice(piece);
                     }
                 }
-                Read::Plain(_) | Read::Partial | Read::Other => {
+                Parsed::Plain(_) | Parsed::Partial | Parsed::Other => {
                     let received = Bytes::copy_from_slice(received);
                     return Poll::Ready(PlainResult::Takeover(Takeover::new(received, None)));
                 }
@@ -129,7 +131,7 @@ fn takeover(before: &[u8], piece: &[u8], end: Option<io::Result<()>>) -> PlainRe
 }
 
 /// Parses a response, if the bytes are exactly a plain one. `is_head` is that of the request.
-fn response(received: &[u8], is_head: bool) -> Read {
+fn response(received: &[u8], is_head: bool) -> Parsed {
     let mut fields = [MaybeUninit::uninit(); FIELDS_MAX];
     let mut head = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -139,62 +141,48 @@ fn response(received: &[u8], is_head: bool) -> Read {
     );
     match parsed {
         Ok(Status::Complete(length)) => {
-            plain(&head, received, length, is_head).map_or(Read::Other, Read::Plain)
+            plain(&head, received, length, is_head).map_or(Parsed::Other, Parsed::Plain)
         }
-        Ok(Status::Partial) => Read::Partial,
-        Err(_) => Read::Other,
+        Ok(Status::Partial) => Parsed::Partial,
+        Err(_) => Parsed::Other,
     }
 }
 
-/// Returns the response if its end is unambiguous (RFC 9112 section 6.3), and its bytes are all that
-/// was received.
+/// Returns the response if it is plain: final, in HTTP/1.1 with the usual reason phrase, with no
+/// `Connection` but `keep-alive`, with an unambiguous end (RFC 9112 section 6.3), and complete without
+/// further bytes.
 fn plain(
     head: &httparse::Response<'_, '_>,
     received: &[u8],
     head_length: usize,
     is_head: bool,
-) -> Option<Response<Bytes>> {
+) -> Option<Box<PlainResponse>> {
     let status = StatusCode::from_u16(head.code?).ok()?;
     // hyper preserves a reason phrase that is not the standard one.
     let is_usual = head.version == Some(1) && head.reason == status.canonical_reason();
     if !is_usual || status.is_informational() {
         return None;
     }
-    let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_FIELDS);
-    let bytes = Bytes::copy_from_slice(&received[..head_length]);
-    let mut stated = None;
-    for field in head.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
-        match name {
-            CONTENT_LENGTH if stated.is_none() => {
-                stated = Some(usize::try_from(canonical(field.value)?).ok()?);
-            }
-            CONTENT_LENGTH | TRANSFER_ENCODING => return None,
-            CONNECTION if !field.value.eq_ignore_ascii_case(b"keep-alive") => return None,
-            _ => {}
-        }
-        let start = field.value.as_ptr().addr().wrapping_sub(received.as_ptr().addr());
-        let value = match field.value.len() {
-            0 => Bytes::new(),
-            length => bytes.slice(start..start + length),
-        };
-        headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
+    let lines = head.headers.iter().map(|field| (field.name.as_bytes(), field.value));
+    let fields = RawFields::copied(received.get(..head_length)?, lines);
+    let is_kept_alive = |line: &[u8]| line.eq_ignore_ascii_case(b"keep-alive");
+    if fields.has(&TRANSFER_ENCODING) || !fields.lines(&CONNECTION).all(is_kept_alive) {
+        return None;
     }
+    let stated = match fields.lines(&CONTENT_LENGTH).collect::<SmallVec<[_; 1]>>()[..] {
+        [] => None,
+        [stated] => Some(usize::try_from(canonical(stated)?).ok()?),
+        _ => return None,
+    };
     // RFC 9110 section 8.6: a 204 has no Content-Length.
     if status == StatusCode::NO_CONTENT && stated.is_some() {
         return None;
     }
     let has_body = !is_head && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let length = if has_body { stated? } else { 0 };
-    let body = received.get(head_length..)?;
-    if body.len() != length {
-        return None;
-    }
-    let mut response = Response::new(Bytes::copy_from_slice(body));
-    *response.status_mut() = status;
-    *response.version_mut() = Version::HTTP_11;
-    *response.headers_mut() = headers;
-    Some(response)
+    let body = received.get(head_length..).filter(|body| body.len() == length)?;
+    let body = Bytes::copy_from_slice(body);
+    Some(Box::new(PlainResponse { status, fields, body }))
 }
 
 /// Parses a length as this cache writes it: decimal digits without leading zeros.

@@ -58,7 +58,13 @@ fn request(method: &Method) -> Box<Request<TrackedBody>> {
 /// Sends a request, and reads the whole response.
 async fn exchange(connection: &mut Connection, method: &Method) -> Option<Seen> {
     let response = connection.send(Message::Built(request(method)), &Arc::default()).await.ok()?;
-    let (parts, body) = response.into_parts();
+    let (parts, body) = match response {
+        OriginResponse::Plain(plain) => {
+            let PlainResponse { status, fields, body } = *plain;
+            return Some(Seen { status, headers: fields.to_map(), body: Some(body) });
+        }
+        OriginResponse::Hyper(response) => response.into_parts(),
+    };
     let mut collected = pin!(body.collect());
     let body = poll_fn(|cx| {
         connection.drive(cx);

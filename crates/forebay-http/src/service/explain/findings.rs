@@ -115,7 +115,7 @@ impl Subject<'_> {
     }
 
     fn objections_of_request(&self) -> Vec<Finding> {
-        let headers = &self.request.headers;
+        let headers = self.request.headers();
         if !Directives::of_request(headers).no_store {
             return Vec::new();
         }
@@ -173,7 +173,7 @@ impl Subject<'_> {
             | Why::RequestMaxAge
             | Why::RequestMinFresh
             | Why::RequestNoStore
-            | Why::ReloadLimited => advice::of_request(&self.request.headers),
+            | Why::ReloadLimited => advice::of_request(self.request.headers()),
             Why::UriMiss => self.not_stored(decisions),
             Why::VaryMiss => self.other_variants(),
             Why::Stale | Why::EarlyRefresh | Why::LoadFailed | Why::SoftTimeout | Why::BackOff => {
@@ -312,7 +312,7 @@ impl Subject<'_> {
     fn has(&self, target: &str) -> bool {
         let request = self.request;
         let mut key = key::primary(self.site, request.peer.scheme, &request.authority, target);
-        request.rules.add_key_parts(self.site, &request.headers, &mut key);
+        request.rules.add_key_parts(self.site, request.headers(), &mut key);
         let Lookup { demand, select, credentials, coalesce, .. } = self.lookup();
         let lookup = Lookup { key: key.borrowed(), demand, select, credentials, coalesce };
         match self.engine.peek(&lookup) {

@@ -222,7 +222,7 @@ impl Service {
         }
         let why = course.why().unwrap_or(Why::UriMiss);
         let client_request = OriginRequest::new(self, routed, why);
-        let client_request = client_request.client_request(headers.clone(), &parts.uri);
+        let client_request = client_request.client_request(headers.clone().into(), &parts.uri);
         if matches!(course, Course::Looked(_) | Course::Forwarded(_)) {
             let limited = self.rate_limited(routed, Counted::Fetches);
             let rejected = || {
@@ -406,7 +406,7 @@ impl Subject<'_> {
 
     /// Returns the answer from stored parts of the body, if they have all requested bytes.
     fn stored_part(&self, lookup: &Lookup<'_>, method: &Method) -> Option<Served> {
-        let headers = &self.request.headers;
+        let headers = self.request.headers();
         if !headers.contains_key(RANGE) {
             return None;
         }
@@ -424,7 +424,7 @@ impl Subject<'_> {
     }
 
     fn served(&self, outcome: &Outcome, method: &Method, is_renewed: bool) -> Course {
-        let headers = &self.request.headers;
+        let headers = self.request.headers();
         let head = RequestHead { method, headers };
         let settings = self.request.site.settings.compress.as_ref();
         let chosen = choose(settings, headers, &outcome.entry);
@@ -441,7 +441,7 @@ impl Subject<'_> {
     }
 
     fn refused(&self, failure: &Failure, why: Why) -> Course {
-        let headers = &self.request.headers;
+        let headers = self.request.headers();
         Course::Refused(Refused::of(failure, headers, Some(why), Some(self.site)))
     }
 }

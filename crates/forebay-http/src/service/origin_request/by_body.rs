@@ -31,7 +31,7 @@ impl OriginRequest<'_> {
             }
         };
         let method = parts.method;
-        let done = match self.client_request(parts.headers, &parts.uri) {
+        let done = match self.client_request(parts.headers.into(), &parts.uri) {
             Ok(request) => self.answer_by_body(request, &method, body).await,
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -44,10 +44,10 @@ impl OriginRequest<'_> {
         method: &Method,
         body: Bytes,
     ) -> LabelledResponse {
-        let demand = self.rules.demand(&self.site, &request.headers);
+        let demand = self.rules.demand(&self.site, request.headers());
         let mut target = key::primary(&self.site, self.peer.scheme, &self.authority, &self.target);
-        self.rules.add_key_parts(&self.site, &request.headers, &mut target);
-        let key = by_body::key(target, method, &request.headers, &body);
+        self.rules.add_key_parts(&self.site, request.headers(), &mut target);
+        let key = by_body::key(target, method, request.headers(), &body);
         let service = self.service;
         let engine = service.engine();
         let load =

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::{LabelledResponse, OriginRequest, failure_of};
-use crate::load::{ClientRequest, tidy_fields};
+use crate::load::{ClientRequest, normalise_fields};
 use crate::origin::{FetchRequest, SwitchOutcome, Urgency, is_idle_close, no_body};
 use crate::record::CacheResult;
 use crate::response::body::ResponseBody;
@@ -23,10 +23,10 @@ impl OriginRequest<'_> {
         protocols: HeaderValue,
     ) -> Response<ResponseBody> {
         let _waits = self.service.metrics().waits(&self.site.settings.id);
-        let done = match self.client_request(parts.headers, &parts.uri) {
+        let done = match self.client_request(parts.headers.into(), &parts.uri) {
             Ok(request) => match self.ask_for(&request, protocols).await {
                 Ok(done) => done,
-                Err(error) => self.failed(&failure_of(error), &request.headers),
+                Err(error) => self.failed(&failure_of(error), request.headers()),
             },
             Err(failure) => self.failed(&failure, &HeaderMap::new()),
         };
@@ -54,7 +54,7 @@ impl OriginRequest<'_> {
                 request.edit_fields(response.status(), response.headers_mut());
                 request.check_response_transforms()?;
                 let mut done = self.bypass_response(response, CacheResult::Bypass);
-                self.edit_response(&mut done.response, &request.headers, Served::Other);
+                self.edit_response(&mut done.response, request.headers(), Served::Other);
                 done
             }
             SwitchOutcome::Switched { headers, protocol, tunnel } => {
@@ -79,7 +79,7 @@ impl OriginRequest<'_> {
     ) -> LabelledResponse {
         let status = Some(response.status().as_u16());
         let headers = response.headers_mut();
-        tidy_fields(headers, self.service.engine().clock().wall());
+        normalise_fields(headers, self.service.engine().clock().wall());
         let handling =
             Handling::Forward(Hop { why: self.why, status, stored: false, collapsed: false });
         CacheStatus { handling, ..CacheStatus::forward(self.why) }.append_to(headers);

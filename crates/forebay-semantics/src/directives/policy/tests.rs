@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderValue};
+
 use super::*;
 use crate::directives::Scope;
 
@@ -53,7 +55,7 @@ fn the_most_specific_valid_field_applies_alone() {
                 )
             })
             .collect();
-        let policy = Policy::of(&lines.iter().cloned().collect());
+        let policy = Policy::of(&HeaderMap::from_iter(lines.iter().cloned()));
         assert_eq!(policy.said.max_age, secs(expected), "{lines:?}");
         assert_eq!(policy.heeds_expires(), expected == 3, "{lines:?}");
         assert_eq!(policy.said.no_store, expected == 3, "{lines:?}");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples::headers;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT.
 const NOON: u64 = 784_111_777;

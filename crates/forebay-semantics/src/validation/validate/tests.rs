@@ -309,3 +309,9 @@ fn if_match_and_if_unmodified_since_are_forwarded() {
     assert!(must_forward(&headers(&["if-unmodified-since: x"])));
     assert!(!must_forward(&headers(&["if-none-match: \"a\"", "if-range: \"a\"", "range: x"])));
 }
+
+#[test]
+fn the_names_of_conditions_are_those_of_their_fields() {
+    assert!(CONDITIONS.iter().all(|name| is_condition(name.as_str().as_bytes())));
+    assert!(!is_condition(b"if-none-matched") && !is_condition(b"accept"));
+}

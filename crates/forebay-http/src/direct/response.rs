@@ -6,13 +6,13 @@ use forebay_engine::{Body, Entry, LongReader};
 use forebay_semantics::coding::encoded::is_strong;
 use forebay_semantics::lifetime::age_seconds;
 use forebay_semantics::{CacheStatus, FieldLines, validate};
-use http::header::{ETAG, HeaderName, STRICT_TRANSPORT_SECURITY};
+use http::header::{HeaderName, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, StatusCode};
 
 use super::request::PlainRequest;
 use crate::compress::choose::Chosen;
 use crate::request_guard::DirectOutput;
-use crate::stored::head::{StoredHead, StoredLine};
+use crate::stored::head::{LENGTH_START, StoredHead, StoredLine, Tagged};
 
 /// Response that was written.
 pub(super) struct Written {
@@ -60,28 +60,34 @@ pub(super) fn write(
     let content = Content::of(body)?;
     let body_length = content.length();
     let cache_status = CacheStatus::hit(ttl_seconds(&entry.meta, now));
-    if request.has_conditions() && validate::client_has_it(request, stored.status, &stored) {
-        write_not_modified(stored, chosen, output);
-        // A 304 does not repeat the stored field.
-        write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
-        let age = write_own_fields(entry, cache_status, now, output);
-        return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status, age });
+    let front = stored.front();
+    if request.has_conditions() {
+        let tagged = stored.tagged(&front);
+        if validate::client_has_it(request, stored.status, &tagged) {
+            write_not_modified(&tagged, chosen, output);
+            // A 304 does not repeat the stored field.
+            write_field(STRICT_TRANSPORT_SECURITY, hsts, output);
+            let age = write_own_fields(entry, cache_status, now, output);
+            return Some(Written { status: StatusCode::NOT_MODIFIED, body: 0, cache_status, age });
+        }
     }
     if !is_framed_by_length(stored.status) {
         return None;
     }
-    let front = stored.front();
     // hyper would add a missing date.
-    front.date?;
+    if !front.has_date() {
+        return None;
+    }
+    let stated_length = front.content_length();
     let mut length = itoa::Buffer::new();
     let length = length.format(body_length);
-    if front.content_length.is_some_and(|stated| stated != length.as_bytes()) {
+    if stated_length.is_some_and(|stated| stated != length.as_bytes()) {
         return None;
     }
     output.write(stored.status_line);
     output.write(front.without_age);
-    if front.content_length.is_none() {
-        output.write(b"content-length: ");
+    if stated_length.is_none() {
+        output.write(LENGTH_START);
         output.write(length.as_bytes());
         output.write(b"\r\n");
     }
@@ -109,17 +115,19 @@ pub(super) fn is_framed_by_length(status: StatusCode) -> bool {
 }
 
 /// Writes the status line and the repeated fields of a 304.
-fn write_not_modified(stored: StoredHead<'_>, chosen: Chosen<'_>, output: &mut DirectOutput) {
+fn write_not_modified(tagged: &Tagged<'_>, chosen: Chosen<'_>, output: &mut DirectOutput) {
     output.write(b"HTTP/1.1 304 Not Modified\r\n");
-    for StoredLine { name, value, whole } in stored.lines() {
-        if !validate::is_not_modified_field(name, || stored.has(&ETAG)) {
-            continue;
-        }
-        if chosen.has_weak_tag() && name == ETAG.as_str().as_bytes() && is_strong(value) {
+    output.write(tagged.dates);
+    match tagged.only_tag().filter(|tag| chosen.has_weak_tag() && is_strong(tag)) {
+        Some(tag) => {
             output.write(b"etag: W/");
-            output.write(value);
+            output.write(tag);
             output.write(b"\r\n");
-        } else {
+        }
+        None => output.write(tagged.tags),
+    }
+    for StoredLine { name, whole, .. } in tagged.other_lines() {
+        if validate::is_not_modified_field(name, || !tagged.tags.is_empty()) {
             output.write(whole);
         }
     }

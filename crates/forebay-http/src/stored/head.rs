@@ -18,11 +18,18 @@ use parking_lot::Mutex;
 /// them and is not rehashed.
 const ADDED_FIELDS: usize = 2;
 
-/// Fields that are written first, in this order.
+/// Fields that are written first, in this order. Direct hits depend on it: [`Front`] and [`Tagged`]
+/// find them nowhere else. Heads of lower tiers are decoded and encoded again.
 const FRONT: [HeaderName; 4] = [AGE, CONTENT_LENGTH, DATE, ETAG];
 
 /// Start of each stored head. The status code follows.
 const VERSION: &[u8] = b"HTTP/1.1 ";
+
+/// Starts of lines at the front.
+const AGE_START: &[u8] = b"age: ";
+pub(crate) const LENGTH_START: &[u8] = b"content-length: ";
+const DATE_START: &[u8] = b"date: ";
+const TAG_START: &[u8] = b"etag: ";
 
 /// Bytes between the name of a field and its value.
 const SEPARATOR: &[u8] = b": ";
@@ -152,14 +159,27 @@ pub(crate) struct StoredLine<'a> {
     pub(crate) whole: &'a [u8],
 }
 
-/// Fields at the start of a stored head.
+/// Fields of a stored head as a 200 needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Front<'a> {
-    /// Values of `Content-Length` and `Date`.
-    pub(crate) content_length: Option<&'a [u8]>,
-    pub(crate) date: Option<&'a [u8]>,
     /// Field lines without `Age`.
     pub(crate) without_age: &'a [u8],
+    content_lengths: &'a [u8],
+    /// Lines after those of `Content-Length`.
+    rest: &'a [u8],
+}
+
+/// Fields of a stored head as a 304 needs them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tagged<'a> {
+    /// The whole head.
+    head: StoredHead<'a>,
+    /// Lines of `Date`.
+    pub(crate) dates: &'a [u8],
+    /// Lines of `ETag`.
+    pub(crate) tags: &'a [u8],
+    /// Lines after those of `ETag`.
+    others: &'a [u8],
 }
 
 impl<'a> StoredHead<'a> {
@@ -173,37 +193,64 @@ impl<'a> StoredHead<'a> {
 
     /// Returns all lines. Stops at the first one that is no field.
     pub(crate) fn lines(self) -> impl Iterator<Item = StoredLine<'a>> {
-        let mut rest = self.fields;
-        std::iter::from_fn(move || {
-            let (whole, after) = rest.split_at(line_end(rest)?);
-            rest = after;
-            let (name, value) = split_line(whole)?;
-            Some(StoredLine { name, value, whole })
-        })
+        lines_of(self.fields)
     }
 
-    /// Reads the fields at the start.
+    /// Locates the fields at the start.
     pub(crate) fn front(self) -> Front<'a> {
-        let mut rest = self.fields;
-        while let Some((_, after)) = take_line(rest, b"age: ") {
-            rest = after;
-        }
-        let without_age = rest;
-        let mut take = |start: &[u8]| {
-            let (value, after) = take_line(rest, start)?;
-            rest = after;
-            Some(value)
-        };
-        let content_length = take(b"content-length: ");
-        Front { content_length, date: take(b"date: "), without_age }
+        let (_, without_age) = split_lines(self.fields, AGE_START);
+        let (content_lengths, rest) = split_lines(without_age, LENGTH_START);
+        Front { without_age, content_lengths, rest }
+    }
+
+    /// Locates the lines of `Date` and `ETag` in a head with this front.
+    pub(crate) fn tagged(self, front: &Front<'a>) -> Tagged<'a> {
+        let (dates, rest) = split_lines(front.rest, DATE_START);
+        let (tags, others) = split_lines(rest, TAG_START);
+        Tagged { head: self, dates, tags, others }
     }
 }
 
-/// Splits the first line after its value, if it starts with `start`.
-fn take_line<'a>(fields: &'a [u8], start: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let rest = fields.strip_prefix(start)?;
-    let (value, after) = rest.split_at(line_end(rest)?);
-    Some((value.strip_suffix(b"\r\n")?, after))
+impl<'a> Front<'a> {
+    /// Returns the value of `Content-Length`; of several lines, a text that is no number.
+    pub(crate) fn content_length(&self) -> Option<&'a [u8]> {
+        self.content_lengths.strip_prefix(LENGTH_START)?.strip_suffix(b"\r\n")
+    }
+
+    /// Returns `true` if the head has a `Date`.
+    pub(crate) fn has_date(&self) -> bool {
+        self.rest.starts_with(DATE_START)
+    }
+}
+
+impl<'a> Tagged<'a> {
+    /// Returns the value of `ETag`, if it has one line.
+    pub(crate) fn only_tag(&self) -> Option<&'a [u8]> {
+        let mut lines = lines_of(self.tags);
+        lines.next().filter(|_| lines.next().is_none()).map(|line| line.value)
+    }
+
+    /// Returns the lines after those of `ETag`.
+    pub(crate) fn other_lines(&self) -> impl Iterator<Item = StoredLine<'a>> {
+        lines_of(self.others)
+    }
+}
+
+impl FieldLines for Tagged<'_> {
+    // Inlined, the comparison with a constant name costs nothing.
+    #[inline(always)]
+    fn lines<'f>(&'f self, name: &HeaderName) -> impl Iterator<Item = &'f [u8]> {
+        let fields = if *name == ETAG { self.tags } else { self.head.fields };
+        values_in(fields, name.as_str())
+    }
+
+    fn lines_named<'f>(&'f self, name: &str) -> impl Iterator<Item = &'f [u8]> {
+        values_in(self.head.fields, name)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.lines().map(|line| (line.name, line.value))
+    }
 }
 
 impl FieldLines for StoredHead<'_> {
@@ -212,28 +259,57 @@ impl FieldLines for StoredHead<'_> {
     }
 
     fn lines_named<'f>(&'f self, name: &str) -> impl Iterator<Item = &'f [u8]> {
-        let (mut rest, mut was_found) = (self.fields, false);
-        std::iter::from_fn(move || {
-            while let Some(end) = line_end(rest) {
-                let (line, after) = rest.split_at(end);
-                rest = after;
-                let value = line.strip_prefix(name.as_bytes());
-                if let Some(value) = value.and_then(|value| value.strip_prefix(SEPARATOR)) {
-                    was_found = true;
-                    return value.strip_suffix(b"\r\n");
-                }
-                // The lines of a name follow one another.
-                if was_found {
-                    rest = &[];
-                }
-            }
-            None
-        })
+        values_in(self.fields, name)
     }
 
     fn all(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         StoredHead::lines(*self).map(|line| (line.name, line.value))
     }
+}
+
+/// Returns all lines. Stops at the first one that is no field.
+fn lines_of(fields: &[u8]) -> impl Iterator<Item = StoredLine<'_>> {
+    let mut rest = fields;
+    std::iter::from_fn(move || {
+        let (whole, after) = rest.split_at(line_end(rest)?);
+        rest = after;
+        let (name, value) = split_line(whole)?;
+        Some(StoredLine { name, value, whole })
+    })
+}
+
+/// Returns the values of a name in these lines.
+fn values_in<'f>(fields: &'f [u8], name: &str) -> impl Iterator<Item = &'f [u8]> {
+    let (mut rest, mut was_found) = (fields, false);
+    std::iter::from_fn(move || {
+        while let Some(end) = line_end(rest) {
+            let (line, after) = rest.split_at(end);
+            rest = after;
+            let value = line.strip_prefix(name.as_bytes());
+            if let Some(value) = value.and_then(|value| value.strip_prefix(SEPARATOR)) {
+                was_found = true;
+                return value.strip_suffix(b"\r\n");
+            }
+            // The lines of a name follow one another.
+            if was_found {
+                rest = &[];
+            }
+        }
+        None
+    })
+}
+
+/// Splits the lines after those at their front that start with `start`.
+#[inline]
+fn split_lines<'a>(fields: &'a [u8], start: &[u8]) -> (&'a [u8], &'a [u8]) {
+    let mut at = 0;
+    while fields[at..].starts_with(start)
+        && let Some(length) = line_end(&fields[at..])
+        && fields[..at + length].ends_with(b"\r\n")
+    {
+        at += length;
+    }
+    fields.split_at(at)
 }
 
 /// Returns the length of the first line with its line ending.
@@ -283,7 +359,11 @@ mod tests {
             (StatusCode::NOT_FOUND, &b"HTTP/1.1 404 Not Found\r\n"[..])
         );
         let front = head.front();
-        assert_eq!((front.content_length, front.date), (Some(&b"4"[..]), Some(&b"D"[..])));
+        assert_eq!((front.content_length(), front.has_date()), (Some(&b"4"[..]), true));
+        let tagged = head.tagged(&front);
+        assert_eq!((tagged.dates, tagged.tags), (&b"date: D\r\n"[..], &b"etag: \"1\"\r\n"[..]));
+        let others = tagged.other_lines().map(|line| line.name).collect::<Vec<_>>();
+        assert_eq!(others, [&b"link"[..], b"link", b"x-empty"]);
         assert!(front.without_age.starts_with(b"content-length: 4\r\ndate: D\r\netag: "));
         assert_eq!(head.lines_named("link").collect::<Vec<_>>(), [b"</a>", b"</b>"]);
     }

@@ -12,10 +12,13 @@ use crate::server::TestServer;
 /// Requests to each cache.
 const REQUESTS: usize = 2_000;
 
-const PAGES: [&str; 26] = [
+const PAGES: [&str; 29] = [
     "/plain",
     "/tag",
     "/date",
+    "/both",
+    "/two-tags",
+    "/two-dates",
     "/vary",
     "/chunked",
     "/old",
@@ -102,6 +105,11 @@ fn answer(received: &Received) -> Answer {
         "/turns" if received.fields.first("x-a").is_some() => ok(b"for all"),
         "/turns" => own(b"for one"),
         "/tag" => ok(b"tagged").field("ETag", "\"t\"").field("Access-Control-Allow-Origin", "*"),
+        "/both" => ok(b"both")
+            .field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT")
+            .field("ETag", "\"t\""),
+        "/two-tags" => ok(b"tags").field("ETag", "\"t\"").field("ETag", "\"u\""),
+        "/two-dates" => ok(b"dates").field("Date", "Thu, 01 Jan 2026 00:00:01 GMT"),
         "/date" => ok(b"dated").field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
         "/vary" => {
             let language = received.fields.first("accept-language").unwrap_or("-").to_owned();

@@ -15,24 +15,25 @@ use packed::{Cost, PackedLifetime};
 /// Metadata of an entry that [`judge`](crate::judge()) uses.
 ///
 /// The memory tier holds one per entry, so durations take four bytes each and rare values are in a
-/// separate allocation. The fields that a plain hit reads are last; see the entry of the engine.
+/// separate allocation. The fields that a plain hit reads are last: the freshness lifetime, `born` and
+/// `position`; see the entry of the engine.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Meta {
-    /// Time at which the age of the entry was zero: the time of receipt minus the age on arrival.
-    /// May be before the start of the process.
-    pub born: Timestamp,
-    pub(crate) lifetime: PackedLifetime,
-    /// Kind of the entry: regular or negative.
-    pub presence: Presence,
-    /// Set if the validator is [in the head](Validator::is_in_head).
-    pub(crate) is_validator_in_head: bool,
-    pub(crate) load_cost: Cost,
     /// Time at which the load of the entry was sent to the origin; for an entry that was put and
     /// not loaded, the time of the put.
     pub load_started_at: Timestamp,
     /// `None` if all of its values are empty.
     pub(crate) rare: Option<Arc<Rare>>,
+    pub(crate) load_cost: Cost,
+    /// Kind of the entry: regular or negative.
+    pub presence: Presence,
+    /// Set if the validator is [in the head](Validator::is_in_head).
+    pub(crate) is_validator_in_head: bool,
+    pub(crate) lifetime: PackedLifetime,
+    /// Time at which the age of the entry was zero: the time of receipt minus the age on arrival.
+    /// May be before the start of the process.
+    pub born: Timestamp,
     /// Position in the purge log up to which no purge applies to the entry; later purges do. It is
     /// the newest position when the load of the entry began. For an entry of a lower tier, it is
     /// the position up to which its purges were checked.

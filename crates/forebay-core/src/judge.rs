@@ -86,22 +86,21 @@ pub fn judge(
     if demand.min_fresh.is_some_and(|min| meta.fresh_left(now) < min) {
         return Verdict::load(Why::RequestMinFresh);
     }
-    if may_be_early(meta, now) && refresh_early(meta, demand.beta, now, dice) {
+    if !is_plain(meta, now) && refresh_early(meta, demand.beta, now, dice) {
         return Verdict::ServeThenRefresh(Why::EarlyRefresh);
     }
     Verdict::Serve
 }
 
-/// Returns the time until which an entry that no purge affects is served for every demand that
-/// [is plain], independent of random numbers: the start of the last tenth of its lifetime. The value
-/// is constant per entry, so that a cache of it avoids a full verdict for nearly every hit.
+/// Returns `true` if an entry that no purge affects, not even a soft one, is served at `now` for
+/// every demand that [is plain], independent of random numbers: before the last tenth of its
+/// freshness lifetime. Nearly every hit needs no other verdict.
 ///
 /// [is plain]: Demand::is_plain
+#[inline]
 #[must_use]
-pub fn plain_until(meta: &Meta) -> Timestamp {
-    let fresh = meta.lifetime.fresh.millis();
-    let plain = fresh - fresh / EARLY_GAP_DIVISOR;
-    if plain == 0 { Timestamp::MIN } else { meta.born.plus(Duration::from_millis(plain)) }
+pub fn is_plain(meta: &Meta, now: Timestamp) -> bool {
+    meta.fresh_left_millis(now) > meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR
 }
 
 fn judge_stale(meta: &Meta, demand: &Demand, standing: PurgeState, now: Timestamp) -> Verdict {
@@ -141,12 +140,6 @@ pub fn may_fall_back(meta: &Meta, trouble: OriginFailure, now: Timestamp) -> boo
         OriginFailure::Unreachable(max) => own.max(max),
     };
     meta.lifetime.stale == Stale::Permitted && !window.is_zero() && meta.staleness(now) <= window
-}
-
-/// Returns true in the last tenth of the lifetime. Most hits need no further check.
-#[inline]
-fn may_be_early(meta: &Meta, now: Timestamp) -> bool {
-    meta.fresh_left_millis(now) <= meta.lifetime.fresh.millis() / EARLY_GAP_DIVISOR
 }
 
 /// XFetch (Vattani, Chierichetti, Lowenstein 2015): refresh when

@@ -35,13 +35,15 @@ impl Span {
     }
 }
 
-/// Packed form of a [`Lifetime`].
+/// Packed form of a [`Lifetime`]. The part that a plain hit reads is last, beside `born` of the
+/// metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct PackedLifetime {
-    pub(crate) fresh: Span,
     pub(crate) stale_while_revalidate: Span,
     pub(crate) stale_if_error: Span,
     pub(crate) stale: Stale,
+    pub(crate) fresh: Span,
 }
 
 impl From<Lifetime> for PackedLifetime {

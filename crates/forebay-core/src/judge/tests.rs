@@ -219,7 +219,7 @@ proptest! {
         let now = Timestamp::from_millis(born + later);
         let mut dice = Fixed { chance, throws: 0 };
         let verdict = judge(&meta, &demand, PurgeState::Valid, now, &mut dice);
-        if now < plain_until(&meta) {
+        if is_plain(&meta, now) {
             prop_assert_eq!((verdict, dice.throws), (Verdict::Serve, 0));
         } else if later >= 0 && verdict == Verdict::Serve && demand.max_stale.is_none() {
             let left = meta.fresh_left(now);

@@ -155,6 +155,7 @@ impl InFlight {
         let waits = want == Want::Load && !state.is_granted(number);
         state.counts.waits += u64::from(waits);
         drop(state);
+        self.idle.trim();
         wake(woken);
         Ok(Waiting { in_flight: self.clone(), number, waits })
     }
@@ -173,10 +174,12 @@ impl InFlight {
         state.overdrawn &= !beyond;
         let woken = self.grant(&mut state);
         drop(state);
+        self.idle.trim();
         wake(woken);
     }
 
-    /// Grants memory to those who wait, and leaves the rest to idle segments.
+    /// Grants memory to those who wait, and leaves the rest to idle segments. The caller trims those
+    /// without the lock.
     fn grant(&self, state: &mut State) -> Wakers {
         let woken = state.grant(self.bytes_max);
         self.limit_idle(state);
@@ -315,6 +318,7 @@ impl Drop for Waiting {
         // Later requests in the queue may fit now.
         let woken = self.in_flight.grant(&mut state);
         drop(state);
+        self.in_flight.idle.trim();
         wake(woken);
     }
 }
@@ -349,6 +353,8 @@ impl Charged {
             let mut state = self.in_flight.state.lock();
             state.bytes += bytes - self.bytes;
             self.in_flight.limit_idle(&state);
+            drop(state);
+            self.in_flight.idle.trim();
         } else if bytes < self.bytes {
             self.in_flight.release(self.bytes - bytes, false);
         }

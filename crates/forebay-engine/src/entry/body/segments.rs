@@ -28,34 +28,67 @@ pub(super) const SEGMENT_OVERHEAD: u64 = 96 + OFFSET as u64;
 /// Maximum memory kept for later segments.
 const IDLE_MAX: u64 = 16 << 20;
 
-/// Memory of dropped segments, for later ones. It and the bodies in flight share one bound.
+/// Memory of dropped segments, for later ones: at most half of the memory that the bodies in flight
+/// leave free, so that together they stay within one bound while a body grows.
 ///
 /// An allocator keeps memory that one thread frees for that thread. With bodies on several threads,
 /// each thread would keep memory that another one needs, and the process would hold twice the
 /// memory in use.
 pub(crate) struct Idle {
     segments: Mutex<Vec<Vec<u8>>>,
+    /// Number of segments. It is stored before `segments_max` is read, and read after
+    /// `segments_max` is stored, so that one of two threads sees an excess.
+    count: AtomicUsize,
     segments_max: AtomicUsize,
 }
 
 impl Idle {
-    /// Creates a pool of at most `bytes_max`.
-    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
-        let idle = Self { segments: Mutex::default(), segments_max: AtomicUsize::new(0) };
-        idle.limit(bytes_max);
+    /// Creates a pool for this free memory, in bytes.
+    pub(crate) fn new(free: u64) -> Arc<Self> {
+        let (segments, count) = (Mutex::default(), AtomicUsize::new(0));
+        let idle = Self { segments, count, segments_max: AtomicUsize::new(0) };
+        idle.limit(free);
         Arc::new(idle)
     }
 
-    /// Changes the size of the pool. What exceeds it is freed with the next segment that is given
-    /// back.
-    pub(crate) fn limit(&self, bytes_max: u64) {
-        let segments_max = usize::try_from(bytes_max.min(IDLE_MAX)).unwrap_or(0) / MEMORY;
-        self.segments_max.store(segments_max, Ordering::Relaxed);
+    /// Sets the memory that the bodies in flight leave free, in bytes. [`trim`](Self::trim) must
+    /// follow.
+    pub(crate) fn limit(&self, free: u64) {
+        let segments_max = usize::try_from((free / 2).min(IDLE_MAX)).unwrap_or(0) / MEMORY;
+        self.segments_max.store(segments_max, Ordering::SeqCst);
+    }
+
+    /// Frees the segments that exceed the limit. This takes a while; the caller should hold no lock.
+    pub(crate) fn trim(&self) {
+        if self.count.load(Ordering::SeqCst) > self.segments_max.load(Ordering::SeqCst) {
+            let excess = self.take_excess(&mut self.segments.lock());
+            drop(excess);
+        }
+    }
+
+    fn take_excess(&self, segments: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        self.count.store(segments.len(), Ordering::SeqCst);
+        let kept = self.segments_max.load(Ordering::SeqCst).min(segments.len());
+        self.count.store(kept, Ordering::SeqCst);
+        segments.split_off(kept)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.segments.lock().len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fill(&self) {
+        (0..=IDLE_MAX / MEMORY as u64).for_each(|_| self.give_back(Vec::with_capacity(MEMORY)));
     }
 
     /// Returns memory that is filled up to [`OFFSET`].
     fn take(&self) -> Vec<u8> {
-        let idle = self.segments.lock().pop();
+        let mut segments = self.segments.lock();
+        let idle = segments.pop();
+        self.count.store(segments.len(), Ordering::SeqCst);
+        drop(segments);
         let mut memory = idle.unwrap_or_else(|| Vec::with_capacity(MEMORY));
         memory.resize(OFFSET, 0);
         memory
@@ -65,10 +98,9 @@ impl Idle {
         memory.clear();
         let mut segments = self.segments.lock();
         segments.push(memory);
-        let kept = self.segments_max.load(Ordering::Relaxed).min(segments.len());
-        let freed = segments.split_off(kept);
+        let excess = self.take_excess(&mut segments);
         drop(segments);
-        drop(freed);
+        drop(excess);
     }
 }
 
@@ -135,19 +167,22 @@ mod tests {
             let bytes: Vec<u8> = (0..total).map(|at| (at / 251).to_le_bytes()[0]).collect();
             let mut left = Bytes::from(bytes.clone());
             let pieces: Vec<_> = sizes.iter().map(|size| left.split_to(*size)).collect();
-            let idle = Idle::new(4 * MEMORY as u64);
+            let idle = Idle::new(8 * MEMORY as u64);
             let (full, rest) = cut(&pieces, &idle);
             assert!(full.iter().all(|segment| segment.len() == SEGMENT), "{sizes:?}");
             assert_eq!(full.len(), bytes.len() / SEGMENT, "{sizes:?}");
             assert_eq!([&full[..], &rest].concat().concat(), bytes, "{sizes:?}");
             let count = full.len();
             drop(full);
-            assert_eq!(idle.segments.lock().len(), count.min(4), "{sizes:?}");
+            assert_eq!(idle.count(), count.min(4), "{sizes:?}");
             let again = cut(&pieces, &idle).0;
             assert!(again.concat() == bytes[..count * SEGMENT], "used again");
-            idle.limit(MEMORY as u64);
             drop(again);
-            assert_eq!(idle.segments.lock().len(), count.min(1), "{sizes:?}");
+            idle.limit(2 * MEMORY as u64);
+            idle.trim();
+            assert_eq!(idle.count(), count.min(1), "{sizes:?}");
+            drop(cut(&pieces, &idle));
+            assert_eq!(idle.count(), count.min(1), "{sizes:?}");
         }
     }
 }

@@ -27,6 +27,20 @@ fn what_fits_is_granted_at_once_and_given_back_at_the_end() {
 }
 
 #[test]
+fn what_bodies_in_flight_take_is_taken_from_the_idle_segments() {
+    let in_flight = InFlight::new(16 * ROOM, Arc::new(SystemClock));
+    let charged = |in_flight: &Arc<InFlight>| in_flight.charge(8 * ROOM);
+    let granted = |in_flight: &Arc<InFlight>| granted(&mut asks(in_flight, 8 * ROOM)).unwrap();
+    for take in [&charged as &dyn Fn(&Arc<InFlight>) -> Charged, &granted] {
+        in_flight.idle.fill();
+        assert_eq!(in_flight.idle.count(), 32);
+        let taken = take(&in_flight);
+        assert_eq!(in_flight.idle.count(), 16);
+        drop(taken);
+    }
+}
+
+#[test]
 fn loads_start_in_the_order_of_their_coming() {
     let in_flight = InFlight::new(ROOM, Arc::new(SystemClock));
     let held = in_flight.charge(ROOM);

@@ -19,8 +19,14 @@ use crate::environment::{Options, forebay};
 use crate::failing;
 use crate::report::{Table, Verdict};
 
-const FULL: Scale =
-    Scale { rounds: 5, keys: 10_000, traffic: Duration::from_secs(6), patience: WRITES };
+const FULL: Scale = Scale {
+    rounds: 5,
+    keys: 10_000,
+    traffic: Duration::from_secs(6),
+    patience: WRITES,
+    far_timeout: "1s",
+};
+
 /// Preparation may take long; reads keep their default timeout.
 const WRITES: &str = "write_timeout = \"2s\"\n";
 const QUICK: Scale = Scale { rounds: 1, keys: 2_000, traffic: Duration::from_secs(3), ..FULL };

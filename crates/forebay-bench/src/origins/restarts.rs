@@ -17,9 +17,15 @@ use crate::report::{Bound, Table};
 
 const INSTANCES: usize = 4;
 
-/// Pages, and their lifetime in seconds: each expires several times.
+/// Pages: each expires several times.
 const PAGES: u64 = 400;
-const LIFETIME_S: u64 = 4;
+
+/// Lifetimes in seconds: the next response gets the next one, cyclically. With one lifetime, all pages
+/// would expire at once, and the number of requests in a window would depend on its length.
+const LIFETIMES_S: [u64; 5] = [2, 5, 3, 6, 4];
+
+/// Time until the pages expire independently of one another.
+const SETTLED: Duration = Duration::from_secs(12);
 
 /// Requests per second.
 const RATE: u32 = 400;
@@ -45,9 +51,12 @@ async fn instance(origin: &Origin, redis: &str, folder: &TempDir) -> Result<Laun
 
 pub(super) async fn run(options: &Options) -> Result<Table> {
     let span = Duration::from_secs(options.pick(20, 8));
-    let answer = Answer::ok("x".repeat(1_000));
-    let answer = answer.field("Cache-Control", format!("max-age={LIFETIME_S}"));
-    let origin = Origin::always(answer).await?;
+    let answers = LIFETIMES_S.map(|seconds| {
+        let answer = Answer::ok("x".repeat(1_000));
+        answer.field("Cache-Control", format!("max-age={seconds}"))
+    });
+    let turn = |serial: u64| usize::try_from(serial).unwrap_or(0) % LIFETIMES_S.len();
+    let origin = Origin::start(move |request| answers[turn(request.serial)].clone()).await?;
     let (redis, folder) = (RedisLaunch::new().start().await?, tempfile::tempdir()?);
     // The host of the clients of this program.
     let urls: String = (0..PAGES).map(|page| format!("http://bench/{page}\n")).collect();
@@ -60,7 +69,7 @@ pub(super) async fn run(options: &Options) -> Result<Table> {
     // A page goes to another instance each time, as behind a load balancer.
     let traffic =
         Traffic::start(RATE, &servers, |number| format!("/{}", (number + number / PAGES) % PAGES));
-    tokio::time::sleep(Duration::from_secs(LIFETIME_S)).await;
+    tokio::time::sleep(SETTLED).await;
     let rate = |before: u64, begun: Instant| {
         (origin.requests() - before) as f64 / begun.elapsed().as_secs_f64()
     };
@@ -81,7 +90,7 @@ pub(super) async fn run(options: &Options) -> Result<Table> {
     let restarted = rate(before, begun);
     let replies = traffic.end().await?;
     let title = format!(
-        "rolling restart of {INSTANCES} instances with a warm-up: {PAGES} pages of {LIFETIME_S} s, \
+        "rolling restart of {INSTANCES} instances with a warm-up: {PAGES} pages of 2 to 6 s, \
          {RATE} requests/s"
     );
     let mut table = Table::figures(title);

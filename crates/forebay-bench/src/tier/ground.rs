@@ -30,6 +30,8 @@ pub(crate) struct Scale {
     pub(crate) traffic: Duration,
     /// Lines of `[redis]` for cases in which its times are not what is measured.
     pub(crate) patience: &'static str,
+    /// `read_timeout` with a Redis that is half a second away.
+    pub(crate) far_timeout: &'static str,
 }
 
 /// Result of one row.

@@ -135,8 +135,9 @@ pub(crate) async fn far_hits(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
     let (origin, redis) = (ground::origin(LOOK_GAP).await?, RedisLaunch::new().start().await?);
     let proxy = FaultProxy::start(redis.address()).await?;
     let top = format!(
-        "[redis]\nurl = \"redis://{}\"\nread_timeout = \"1s\"\nwrite_timeout = \"2s\"\n",
-        proxy.address()
+        "[redis]\nurl = \"redis://{}\"\nread_timeout = \"{}\"\nwrite_timeout = \"2s\"\n",
+        proxy.address(),
+        scale.far_timeout
     );
     let mut filler = ground::sharing(binary, &origin, &redis, scale.patience).await?;
     let mut cache = ground::configured(binary, &origin, &top).await?;
@@ -159,7 +160,7 @@ pub(crate) async fn far_hits(binary: &Path, scale: Scale) -> anyhow::Result<Vec<
     let (single, many) = (Timings::new(singles).p50(), Timings::new(crowds).p50());
     let ratio = many.as_secs_f64() / single.as_secs_f64();
     Ok(vec![Row {
-        case: format!("slowed by {}, read_timeout 1 s: hit", ms(AWAY)),
+        case: format!("slowed by {}, read_timeout {}: hit", ms(AWAY), scale.far_timeout),
         measured: format!("{}; {CROWD}: {ratio:.3} x; {reads} reads", ms(single)),
         bound: format!("{}; one wait; a read a key", ms(AWAY + LATE_MAX)),
         counted,

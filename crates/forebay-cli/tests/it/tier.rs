@@ -24,6 +24,7 @@ const SCALE: Scale = Scale {
     keys: 600,
     traffic: Duration::from_secs(2),
     patience: "read_timeout = \"2s\"\nwrite_timeout = \"2s\"\n",
+    far_timeout: "5s",
 };
 
 /// Asserts that every row has its expected counts.

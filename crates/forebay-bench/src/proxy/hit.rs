@@ -190,7 +190,8 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     // connections.
     for (name, bound) in [(FOREBAY, Bound::AtMost(1.1)), (BARE, Bound::None)] {
         let ratio = runtime.block_on(bench.idle(bench.subject(name)?, idle))?;
-        let text = format!("{ACTIVE_MANY} connections beside {idle} idle ones, to {ACTIVE_FEW} alone");
+        let text =
+            format!("{ACTIVE_MANY} connections beside {idle} idle ones, to {ACTIVE_FEW} alone");
         bounds.figure(format!("{name}: {text}"), ratio, "", bound);
     }
     tables.push(bounds);

@@ -186,9 +186,9 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let to_hit = answers.ratio(NOT_MODIFIED, HIT);
     bounds.figure("304 to a hit of 1 KiB", to_hit, "", Bound::AtMost(1.0));
     let idle = options.pick(IDLE, IDLE_QUICK);
-    // Bare hyper shows what the machine costs: the caches of its processor hold the state of few
-    // connections.
-    for (name, bound) in [(FOREBAY, Bound::AtMost(1.1)), (BARE, Bound::None)] {
+    // Bare hyper and raw epoll show what the machine costs: the caches of its processor hold the
+    // state of few connections.
+    for (name, bound) in [(FOREBAY, Bound::AtMost(1.1)), (BARE, Bound::None), (RAW, Bound::None)] {
         let ratio = runtime.block_on(bench.idle(bench.subject(name)?, idle))?;
         let text =
             format!("{ACTIVE_MANY} connections beside {idle} idle ones, to {ACTIVE_FEW} alone");

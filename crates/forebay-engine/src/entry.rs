@@ -33,9 +33,9 @@ pub(crate) const SLOT_OVERHEAD: usize = 64;
 /// Entry: metadata, head and body. It is shared as `Arc<Entry>`: a hit clones one pointer.
 ///
 /// With the two reference counts of its `Arc`, an entry is an allocation of 128 bytes, two cache
-/// lines; one byte more would take 160. The fields that a plain hit reads are in the second line: the
-/// end of the metadata, the number of the load and the head. Of ten thousand entries, few are in the
-/// near caches.
+/// lines; one byte more would take 160. The head, and the fields that decide whether a hit is plain
+/// if no purge is newer than the entry, are in the second line. Of ten thousand entries, few are in
+/// the L1 and L2 caches, so each line costs a cache miss.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
@@ -202,7 +202,6 @@ pub(crate) fn suits(meta: &Meta, state: PurgeState, demand: &Demand, now: Timest
 #[derive(Clone, Default)]
 #[repr(C)]
 pub struct Head {
-    /// First field, because a plain hit of a typed front end reads nothing else; see [`Entry`].
     form: Option<Arc<dyn Any + Send + Sync>>,
     /// `None` if there are none, or if the form is complete and they are not available.
     bytes: Option<Shared<Bytes>>,

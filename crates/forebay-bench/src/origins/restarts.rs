@@ -20,11 +20,11 @@ const INSTANCES: usize = 4;
 /// Pages: each expires several times.
 const PAGES: u64 = 400;
 
-/// Lifetimes in seconds: the next response gets the next one, cyclically. With one lifetime, all pages
-/// would expire at once, and the number of requests in a window would depend on its length.
+/// Lifetimes in seconds, which the origin gives to its responses in turn. With one lifetime, all
+/// pages expire at once, and the number of requests in a window depends on its start and end.
 const LIFETIMES_S: [u64; 5] = [2, 5, 3, 6, 4];
 
-/// Time until the pages expire independently of one another.
+/// Wait until the pages expire at different times: twice the longest lifetime.
 const SETTLED: Duration = Duration::from_secs(12);
 
 /// Requests per second.

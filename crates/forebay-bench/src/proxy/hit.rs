@@ -114,7 +114,8 @@ impl Bench {
     }
 
     /// CPU time per request with many connections beside idle ones, relative to few connections
-    /// alone. The idle ones take no turns: opening them takes seconds.
+    /// alone. Rounds are not interleaved with those of other subjects: opening the idle connections
+    /// takes seconds.
     async fn idle(&self, subject: &Subject, idle: usize) -> Result<f64> {
         let hit = |connections| Load { connections, ..self.load(subject, 1024) };
         let cpu = |connections| -> Result<f64> {
@@ -186,8 +187,7 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Table>> {
     let to_hit = answers.ratio(NOT_MODIFIED, HIT);
     bounds.figure("304 to a hit of 1 KiB", to_hit, "", Bound::AtMost(1.0));
     let idle = options.pick(IDLE, IDLE_QUICK);
-    // Bare hyper and raw epoll show what the machine costs: the caches of its processor hold the
-    // state of few connections.
+    // Bare hyper and raw epoll show what many connections cost a server without a cache.
     for (name, bound) in [(FOREBAY, Bound::AtMost(1.1)), (BARE, Bound::None), (RAW, Bound::None)] {
         let ratio = runtime.block_on(bench.idle(bench.subject(name)?, idle))?;
         let text =

@@ -30,7 +30,7 @@ pub(crate) struct Scale {
     pub(crate) traffic: Duration,
     /// Lines of `[redis]` for cases in which its times are not what is measured.
     pub(crate) patience: &'static str,
-    /// `read_timeout` with a Redis that is half a second away.
+    /// `read_timeout` for the case in which Redis answers half a second late.
     pub(crate) far_timeout: &'static str,
 }
 

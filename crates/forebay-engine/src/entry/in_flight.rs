@@ -178,8 +178,8 @@ impl InFlight {
         wake(woken);
     }
 
-    /// Grants memory to those who wait, and leaves the rest to idle segments. The caller trims those
-    /// without the lock.
+    /// Grants memory to those who wait, and leaves the rest to idle segments. The caller must trim
+    /// those after it has released the lock.
     fn grant(&self, state: &mut State) -> Wakers {
         let woken = state.grant(self.bytes_max);
         self.limit_idle(state);

@@ -28,16 +28,17 @@ pub(super) const SEGMENT_OVERHEAD: u64 = 96 + OFFSET as u64;
 /// Maximum memory kept for later segments.
 const IDLE_MAX: u64 = 16 << 20;
 
-/// Memory of dropped segments, for later ones: at most half of the memory that the bodies in flight
-/// leave free, so that together they stay within one bound while a body grows.
+/// Memory of dropped segments, for later ones: at most [`IDLE_MAX`], and at most half of the memory
+/// that the bodies in flight leave free, so that there is memory for a body that grows.
 ///
 /// An allocator keeps memory that one thread frees for that thread. With bodies on several threads,
 /// each thread would keep memory that another one needs, and the process would hold twice the
 /// memory in use.
 pub(crate) struct Idle {
     segments: Mutex<Vec<Vec<u8>>>,
-    /// Number of segments. It is stored before `segments_max` is read, and read after
-    /// `segments_max` is stored, so that one of two threads sees an excess.
+    /// Number of segments. A thread that adds one stores the number and then reads `segments_max`.
+    /// A thread that lowers `segments_max` stores it and then reads the number. So at least one of
+    /// them sees an excess.
     count: AtomicUsize,
     segments_max: AtomicUsize,
 }
@@ -58,7 +59,8 @@ impl Idle {
         self.segments_max.store(segments_max, Ordering::SeqCst);
     }
 
-    /// Frees the segments that exceed the limit. This takes a while; the caller should hold no lock.
+    /// Frees the segments that exceed the limit. This takes a while; the caller must not hold the
+    /// lock of the bodies in flight.
     pub(crate) fn trim(&self) {
         if self.count.load(Ordering::SeqCst) > self.segments_max.load(Ordering::SeqCst) {
             let excess = self.take_excess(&mut self.segments.lock());

@@ -200,7 +200,6 @@ pub(crate) fn suits(meta: &Meta, state: PurgeState, demand: &Demand, now: Timest
 ///
 /// If the [view is complete](Self::of_form), memory keeps the view without the bytes.
 #[derive(Clone, Default)]
-#[repr(C)]
 pub struct Head {
     form: Option<Arc<dyn Any + Send + Sync>>,
     /// `None` if there are none, or if the form is complete and they are not available.
